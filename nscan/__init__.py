@@ -1,0 +1,22 @@
+"""nscan: NumPy loops as compiled kernels, with exact derivatives."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from nscan import errors
+from nscan.api import array, cond, foldl, foldr, ifelse, loop, map, reduce, scan, while_loop
+from nscan.config import config
+from nscan.edge import until
+from nscan.grad.check import check_grads
+from nscan.grad.higher import Lop, Rop, grad, hvp, jvp, stop_gradient, value_and_grad, vjp
+from nscan.special import log_softmax, logsumexp, one_hot, sigmoid, softmax, softplus
+
+try:
+    __version__ = version("nscan")
+except PackageNotFoundError:
+    __version__ = "0.0.0"
+
+__all__ = [
+    "Lop", "Rop", "array", "check_grads", "cond", "config", "errors", "foldl", "foldr", "grad", "hvp", "ifelse", "jvp",
+    "log_softmax", "logsumexp", "loop", "map", "one_hot", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient",
+    "until", "value_and_grad", "vjp", "while_loop",
+]

@@ -1,0 +1,632 @@
+"""The loops that users call: scan, loop, map, the folds, while_loop, cond.
+
+This module alone knows the targets; it hands the loop row its runner.
+"""
+
+import numpy as np
+
+from nscan import edge, errors, ops, spec, step, tree
+from nscan.array import as_array, astype
+from nscan.config import config
+from nscan.primitive import TABLE, bind, shape_text
+from nscan.tape import Cond
+from nscan.trace import HOOKS, StepTrace, Traced, current_step
+
+FOREVER = np.iinfo(np.int64).max
+
+
+def run_loops(row, values, params):
+    """Run a loop row on real arrays, by the setting ``config.mode``."""
+    if config.mode == "python":
+        return ops.loop.run_in_python(row, values, params)
+    from nscan.cpu.run import run_compiled
+    return run_compiled(row, values, params)
+
+
+HOOKS["runner"] = run_loops
+
+
+# ----------------------------------------------------------------------------------------------------- scan
+def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, truncate_gradient=-1, go_backwards=False, *,
+         strict=False, name=None, return_list=False):
+    """Run a loop whose step is written in NumPy as one compiled kernel.
+
+    The result is that of this Python loop::
+
+        state = initial.astype(d) for each state        # d: see Notes; broadcast only from 0-d
+        for i in range(n):
+            args  = [seq[t + k - lo] for each sequence, for each of its taps k as listed]
+                                                        # t = offered(seq)-1-i if go_backwards else i
+            args += [state[i + k]    for each state, for each of its taps k as listed]      # k < 0
+            args  = [copy(a) for a in args] + [read_only(a) for a in non_sequences]
+            outs[, until(cond)] = step(*args)
+            states take their new values together; outputs get one more row
+            if cond: break                              # a post-test: the row that fires is kept
+
+    Parameters
+    ----------
+    fn : callable
+        The step. Arguments: the taps of sequence 1 as listed, of sequence 2, ..., the taps of state 1, ...,
+        then the non_sequences. Returns as many arrays as there are outputs, perhaps with `until`.
+    sequences : array, dict or list of these, optional
+        Arrays of shape (n, ...). ``dict(input=x, taps=[-1, 0])``: with ``lo = min(0, *taps)`` tap k at step t
+        is row ``t + k - lo``.
+    outputs_info : array, None, dict or list of these, optional
+        Initial value of each output that feeds back; ``None`` for one that does not. ``dict(initial=y,
+        taps=[-2, -1])``: the first rows of the initial value are y[-2], y[-1].
+    non_sequences : array, nest of arrays, number, or list of these, optional
+        Constants; never copied. Arrays that the step closes over are constants too.
+    n_steps : int, optional
+        Number of steps; by default the smallest number that any sequence offers.
+    truncate_gradient : int, default -1
+        k >= 1: derivatives pass through the last k steps only, as if the earlier ones (and their rows) stood
+        in `stop_gradient`.
+    go_backwards : bool, default False
+        Read each sequence from its own last offered step towards its first. A tap keeps its meaning; rows come
+        in the order of the iteration.
+    strict : bool, default False
+        Refuse a step that uses arrays or numbers which are not among its arguments.
+    name : str, optional
+        Name for messages; by default that of the step.
+    return_list : bool, default False
+        Return a list also for one output.
+
+    Returns
+    -------
+    ndarray, or tuple of ndarray
+        The stacked rows of each output, shape (n, ...). There are no updates.
+
+    Raises
+    ------
+    SpecError, TapError, LengthError, StepsTypeError
+        The arguments do not fit together; the text names the array.
+    ArityError, OutputsError, OutputTypeError, StateShapeError, StateTypeError
+        The step does not fit the arguments.
+    TracedValueError, UnsupportedError, HiddenStateError
+        The step does what a traced step cannot do.
+
+    Notes
+    -----
+    The dtype d of a state is the smallest, at or above that of its initial value, for which the step returns
+    d; a Python number as initial value takes what the step returns. Its shape is that of the initial value,
+    unless that is 0-d.
+
+    References
+    ----------
+    The spelling is that of ``theano.scan`` (Bastien et al. 2012, arXiv:1211.5590).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> ns.scan(lambda x, y: 0.5 * y + x, np.array([1.0, 2.0, 3.0]), outputs_info=0.0)
+    array([1.  , 2.5 , 4.25])
+    """
+    parsed = spec.parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, name)
+    rows, _, many = _scan(fn, parsed, truncate_gradient, strict, stacked=True)
+    return list(rows) if return_list else tuple(rows) if many else rows[0]
+
+
+def _scan(fn, parsed, truncate_gradient, strict, stacked):
+    """Run a parsed call: (rows, final values, whether there are several outputs)."""
+    leaves, structures, paths = spec.flat_constants(parsed.constants)
+    _check_truncate(truncate_gradient)
+    n = spec.number_of_steps(parsed)
+    made = _Made()
+    names = spec.parameter_names(fn, len(parsed.arguments))
+    carries = _carries(parsed, names)
+
+    def flat_step(rows, states, constants):
+        return made.call(fn, parsed, rows, states, _nests(constants, structures), stacked)
+
+    seqs = _sequence_views(parsed, n)
+    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict)
+    traced = step.trace_call(call)
+    if n is None and not traced.loop.stop:
+        raise errors.LengthError(f"nothing says how many steps {parsed.name!r} runs: give sequences, n_steps, or return ns.until")
+    n = FOREVER if n is None else n
+    rows, finals, _ = _run_truncated(traced, n, seqs, truncate_gradient)
+    tops = _tops(parsed, finals)
+    if stacked:
+        return [rows[k] for k in range(made.count)], tops, made.many
+    return rows, [tops.get(k) for k in range(made.count)], made.many
+
+
+def _nests(leaves, structures):
+    """Rebuild the non_sequences from their leaves."""
+    out, k = [], 0
+    for structure, count in structures:
+        out.append(tree.unflatten(structure, leaves[k:k + count]))
+        k += count
+    return out
+
+
+class _Made:
+    """What a step returned, checked against outputs_info."""
+
+    count = 0
+    many = False
+
+    def call(self, fn, parsed, rows, states, constants, stacked):
+        """Call the step with its arguments in order; return new states, rows and the stop condition."""
+        args, k = list(rows), 0
+        for state in parsed.states:
+            args += [states[k - t - 1] for t in state.taps]
+            k += state.depth
+        outs, stop, self.many = edge.outputs_of(edge.call(fn, [*args, *constants]), parsed.name)
+        self.count = len(outs)
+        if parsed.outputs is not None and len(outs) != parsed.outputs:
+            entries = "entry" if parsed.outputs == 1 else "entries"
+            raise errors.OutputsError(
+                f"{parsed.name!r} returns {len(outs)} output{'s' * (len(outs) != 1)} but outputs_info has {parsed.outputs} "
+                f"{entries}; an output without feedback needs the entry None")
+        feeding = {state.output for state in parsed.states}
+        news = [as_array(outs[state.output]) for state in parsed.states]
+        shown = [as_array(x) for k, x in enumerate(outs) if stacked or k not in feeding]
+        return news, shown if stacked else [], stop
+
+
+def _carries(parsed, names):
+    """Make the states: for each its earlier values, newest first, and its name in messages."""
+    out, at = [], sum(len(s.taps) for s in parsed.sequences)
+    for state in parsed.states:
+        name = names[at + (state.taps.index(-1) if -1 in state.taps else 0)]
+        at += len(state.taps)
+        values = [state.initial[state.depth - 1 - j] for j in range(state.depth)] if state.has_rows else [state.initial]
+        label = f"state {name!r} ({state.path})" if name else f"state {state.output} ({state.path})"
+        out.append(step.Carry(values, label))
+    return out
+
+
+def _sequence_views(parsed, n):
+    """Views of the sequences, one for each tap: row i is what step i sees."""
+    out = []
+    for s in parsed.sequences:
+        for tap in s.taps:
+            first = tap - s.low
+            if parsed.go_backwards:
+                last = s.offered + first
+                out.append(s.array[last - n:last][::-1])
+            elif type(n) is int and first == 0 and s.array.shape[0] == n:
+                out.append(s.array)
+            else:
+                out.append(s.array[first:first + n])
+    return out
+
+
+def _tops(parsed, finals):
+    """Newest final value of each state, by output number."""
+    out, k = {}, 0
+    for state in parsed.states:
+        out[state.output] = finals[k]
+        k += state.depth
+    return out
+
+
+def _check_truncate(k):
+    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or not (k == -1 or k >= 1):
+        raise errors.SpecError(f"truncate_gradient must be -1 or at least 1, got {k!r}")
+
+
+def _run_truncated(traced, n, seqs, truncate):
+    """Run a loop; with `truncate` its first steps stand in stop_gradient."""
+    from nscan.grad.higher import is_differentiated, stop_gradient
+    operands = traced.operands
+    if truncate == -1 or not is_differentiated([*seqs, *operands]):
+        return step.run(traced, n, seqs)
+    loop = traced.loop
+    frozen = step.Traced_(loop, [stop_gradient(x) for x in operands], traced.captured)
+    if loop.stop:
+        n = step.run(frozen, n, [stop_gradient(x) for x in seqs])[2]
+    head = np.maximum(n - truncate, 0) if isinstance(n, Traced) else max(int(n) - truncate, 0)
+    tail = n - head if isinstance(n, Traced) else int(n) - head
+    first, middle, _ = step.run(frozen, head, [stop_gradient(x[:head]) for x in seqs])
+    if type(head) is int and head == 0:
+        middle = operands[:loop.states]
+    later = step.Traced_(loop, [*map(stop_gradient if head else _same, middle), *operands[loop.states:]], traced.captured)
+    rows, finals, count = step.run(later, tail, [x[head:head + tail] for x in seqs])
+    joined = [np.concatenate([stop_gradient(a), b], axis=0) for a, b in zip(first, rows)]
+    return joined, finals, None if count is None else head + count
+
+
+def _same(x):
+    return x
+
+
+# ---------------------------------------------------------------------------------------------------- loop
+def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, truncate_gradient=-1, name=None):
+    """Run a loop in carry style: ``carry, y = fn(carry, x)``.
+
+    The result is that of this Python loop::
+
+        carry, ys = init, []
+        for t in (reversed(range(n)) if reverse else range(n)):
+            carry, y[, until(cond)] = fn(carry, xs[t])
+            ys.append(y)
+            if cond: break
+
+    with ``ys`` stacked so that ``ys[t]`` belongs to ``xs[t]``. Where the step returns ``None`` for y, nothing
+    is stored: the spelling for large carries.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(carry, x) -> (carry, y)`` or ``(carry, y, until)``; x is None without `xs`.
+    init : nest of arrays or numbers
+        First carry. Its structure is that of every carry.
+    xs : nest of arrays, optional
+        Each of shape (n, ...).
+    length : int, optional
+        Number of steps; needed without `xs` (unless the step returns `until`).
+    reverse : bool, default False
+        Run from the last row to the first.
+    non_sequences : list, optional
+        Further arguments of the step, after the row.
+    truncate_gradient : int, default -1
+        See `scan`.
+    name : str, optional
+        Name for messages.
+
+    Returns
+    -------
+    carry : nest
+        Last carry.
+    ys : nest of ndarray, or None
+        Stacked outputs.
+
+    Raises
+    ------
+    StructureError
+        The step returns a carry of another structure.
+    LengthError
+        Nothing says how many steps to run, or rows differ in number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> final, ys = ns.loop(lambda total, x: (total + x, total), 0.0, np.arange(4.0))
+    >>> final
+    np.float64(6.0)
+    >>> ys
+    array([0., 0., 1., 3.])
+    """
+    name = name or getattr(fn, "__name__", type(fn).__name__)
+    x_leaves, x_tree = tree.flatten(xs)
+    x_leaves = [spec.as_leaf(x, p) for x, p in zip(x_leaves, tree.paths(x_tree, "xs"))]
+    _check_truncate(truncate_gradient)
+    n = _length(x_leaves, tree.paths(x_tree, "xs"), length)
+    init_leaves, init_tree = tree.flatten(init)
+    init_paths = tree.paths(init_tree, "init")
+    carries = [step.Carry([spec.as_leaf(x, p)], f"state {p!r}") for x, p in zip(init_leaves, init_paths)]
+    leaves, structures, paths = spec.flat_constants(tuple(spec._entries(non_sequences)))
+    spec.check_arity(fn, ["init", "xs", *[f"non_sequences[{k}]" for k in range(len(structures))]])
+    result = _LoopResult(fn, name, init_tree, x_tree, structures)
+    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse))
+    traced = step.trace_call(call)
+    if n is None and not traced.loop.stop:
+        raise errors.LengthError(f"nothing says how many steps {name!r} runs: give xs, length, or return ns.until")
+    n = FOREVER if n is None else n
+    if reverse and (traced.loop.stop or truncate_gradient != -1):
+        return _reversed_loop(traced, n, x_leaves, truncate_gradient, result)
+    rows, finals, _ = _run_truncated(traced, n, x_leaves, truncate_gradient)
+    return tree.unflatten(init_tree, finals), tree.unflatten(result.y_tree, rows)
+
+
+def _reversed_loop(traced, n, xs, truncate, result):
+    """Run backwards where the number of steps is not known, on reversed views."""
+    import dataclasses
+    forwards = step.Traced_(dataclasses.replace(traced.loop, reverse=False), traced.operands, traced.captured)
+    rows, finals, _ = _run_truncated(forwards, n, [x[::-1] for x in xs], truncate)
+    rows = [np.ascontiguousarray(r[::-1]) if isinstance(r, np.ndarray) else np.flip(r, 0) for r in rows]
+    return tree.unflatten(result.init_tree, finals), tree.unflatten(result.y_tree, rows)
+
+
+def _length(xs, paths, length):
+    """Number of steps of `loop` and `map`."""
+    for x, path in zip(xs, paths):
+        if not hasattr(x, "shape") or not len(x.shape):
+            raise errors.SpecError(f"{path} is 0-d: it has no axis of steps; did you mean a non_sequence?")
+    n = spec.steps(length)
+    for x, path in zip(xs, paths):
+        rows = x.shape[0]
+        if n is None:
+            n, first = rows, path
+        elif type(rows) is int and type(n) is int and rows != n:
+            other = f"{first} has {n}" if length is None else f"length is {n}"
+            raise errors.LengthError(f"{path} has {rows} rows, {other}")
+    return n
+
+
+class _LoopResult:
+    """Calls a carry-style step on flat lists and remembers the structure of its outputs."""
+
+    def __init__(self, fn, name, init_tree, x_tree, structures):
+        self.fn, self.name, self.init_tree, self.x_tree, self.structures = fn, name, init_tree, x_tree, structures
+        self.y_tree = None
+
+    def flat_step(self, rows, states, constants):
+        """Return new states, rows and the stop condition."""
+        carry, x = tree.unflatten(self.init_tree, states), tree.unflatten(self.x_tree, rows)
+        result = edge.call(self.fn, [carry, x, *_nests(constants, self.structures)])
+        if not isinstance(result, tuple) or len(result) not in (2, 3):
+            raise errors.OutputsError(f"{self.name!r} must return (carry, y) or (carry, y, until); it returned "
+                                      f"{type(result).__name__}{f' of {len(result)}' if isinstance(result, tuple) else ''}")
+        stop = None
+        if len(result) == 3:
+            mark = result[2] if isinstance(result[2], edge.until) else edge.until(result[2])
+            stop = edge._condition(mark, self.name)
+        leaves, found = tree.flatten(result[0])
+        if found != self.init_tree:
+            raise errors.StructureError(f"{self.name!r} returns a carry of structure {tree.describe(found)}, init has "
+                                        f"{tree.describe(self.init_tree)}")
+        ys, self.y_tree = tree.flatten(result[1])
+        news = [as_array(edge.leaf(x, f"the carry of {self.name!r}")) for x in leaves]
+        return news, [as_array(edge.leaf(y, f"output {k} of {self.name!r}")) for k, y in enumerate(ys)], stop
+
+
+# ------------------------------------------------------------------------------------------- map and folds
+def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=False, *, name=None):
+    """Apply a function to the rows of sequences; steps are independent and may run in parallel.
+
+    Parameters
+    ----------
+    fn : callable
+        Gets one row of each sequence, then the non_sequences.
+    sequences : array, nest of arrays, or list of these
+        Each leaf of shape (n, ...). The top list or tuple is the list of arguments.
+    non_sequences : optional
+        Constants, as in `scan`.
+    truncate_gradient, go_backwards :
+        As in `scan`.
+    name : str, optional
+        Name for messages.
+
+    Returns
+    -------
+    ndarray, or tuple of ndarray
+        Stacked results.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> ns.map(lambda row: row @ row, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([ 5., 25.])
+    """
+    entries = spec._entries(sequences)
+    if all(not isinstance(e, (dict, tuple, list)) or isinstance(e, dict) and set(e) <= {"input", "taps"} for e in entries):
+        return scan(fn, sequences, None, non_sequences, None, truncate_gradient, go_backwards, name=name)
+    return _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name)
+
+
+def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name):
+    """Flatten nests among the sequences of `map`."""
+    leaves, structures = [], []
+    for nest in entries:
+        found, structure = tree.flatten(nest)
+        structures.append((structure, len(found)))
+        leaves += found
+
+    def flat(*args):
+        rows = _nests(list(args[:len(leaves)]), structures)
+        return fn(*rows, *args[len(leaves):])
+    return scan(flat, leaves, None, non_sequences, None, truncate_gradient, go_backwards,
+                name=name or getattr(fn, "__name__", None))
+
+
+def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, *, name=None):
+    """Fold rows into an accumulator and keep only its last value.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(x, acc)``: a row of each sequence, then the accumulator (not functools' order).
+    sequences, outputs_info, non_sequences, go_backwards :
+        As in `scan`; every entry of outputs_info is an accumulator.
+    name : str, optional
+        Name for messages.
+
+    Returns
+    -------
+    ndarray or scalar, or tuple of these
+        Last value of each accumulator; the initial one if there are no rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> ns.reduce(lambda x, acc: acc + x, np.arange(5), 0)
+    np.int64(10)
+    """
+    parsed = spec.parse(fn, sequences, outputs_info, non_sequences, None, go_backwards, name)
+    if len(parsed.states) != parsed.outputs or not parsed.states:
+        raise errors.SpecError("each entry of outputs_info of a fold is an accumulator: give its initial value")
+    _, finals, many = _scan(fn, parsed, -1, False, stacked=False)
+    return tuple(finals) if many else finals[0]
+
+
+def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None):
+    """Fold rows from the first to the last; see `reduce`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> ns.foldl(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
+    np.int64(123)
+    """
+    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name)
+
+
+def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None):
+    """Fold rows from the last to the first; see `reduce`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> ns.foldr(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
+    np.int64(321)
+    """
+    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name)
+
+
+# --------------------------------------------------------------------------------------- while and conditional
+def while_loop(cond, body, init, max_steps=None):
+    """Repeat ``carry = body(carry)`` while ``cond(carry)`` holds.
+
+    Parameters
+    ----------
+    cond : callable
+        ``cond(carry)`` gives a 0-d bool, tested before each step.
+    body : callable
+        ``body(carry)`` gives the next carry, of the same structure.
+    init : nest of arrays or numbers
+    max_steps : int, optional
+        Stop after that many steps in any case.
+
+    Returns
+    -------
+    nest
+        The last carry. Reverse derivatives need no `max_steps`.
+
+    Examples
+    --------
+    >>> import nscan as ns
+    >>> ns.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
+    np.int64(192)
+    """
+    limit = spec.steps(max_steps)
+    limit = FOREVER if limit is None else limit
+    name = getattr(body, "__name__", "body")
+    leaves, structure = tree.flatten(init)
+    paths = tree.paths(structure, "init")
+    carries = [step.Carry([spec.as_leaf(x, p)], f"state {p!r}") for x, p in zip(leaves, paths)]
+
+    def flat_step(rows, states, constants):
+        result = edge.call(body, [tree.unflatten(structure, states)])
+        found_leaves, found = tree.flatten(result)
+        if found != structure:
+            raise errors.StructureError(f"{name!r} returns a carry of structure {tree.describe(found)}, init has "
+                                        f"{tree.describe(structure)}")
+        news = [as_array(edge.leaf(x, f"the carry of {name!r}")) for x in found_leaves]
+        settled = [astype(x, c.dtype) if c.weak is None and np.can_cast(x.dtype, c.dtype, "safe") else x for x, c in zip(news, carries)]
+        again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
+        return news, [], np.logical_not(again)
+
+    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name))
+    first = [x for c in carries for x in c.values()]
+    start = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
+    start = edge._condition(edge.until(start), name)
+    if isinstance(start, Traced) and start.home.symbolic:
+        n = np.where(start, np.int64(limit), np.int64(0))
+    else:
+        n = limit if bool(start) else 0
+    _, finals, _ = step.run(traced, n, [])
+    return tree.unflatten(structure, finals)
+
+
+def cond(pred, then, other, *args):
+    """Run one of two functions; only the taken one runs, in a compiled loop too.
+
+    Parameters
+    ----------
+    pred : 0-d bool
+    then, other : callable
+        Called with `args`; both return nests of one structure, with equal shapes; dtypes are promoted.
+    *args : nests of arrays
+
+    Returns
+    -------
+    nest
+        What the taken function returns.
+
+    Examples
+    --------
+    >>> import nscan as ns
+    >>> ns.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
+    6
+    """
+    pred = as_array(pred)
+    if tuple(pred.shape) not in ((), (1,)):
+        raise errors.SpecError(f"the condition of cond must be 0-d, got shape {shape_text(pred.shape)}")
+    symbolic = current_step() is not None and isinstance(pred, Traced) and pred.home.symbolic
+    if not symbolic:
+        return edge.call(then if bool(pred) else other, args)
+    pred = pred if pred.dtype.kind == "b" else pred != 0
+    pred = pred if not pred.shape else pred[0]
+    leaves, structure = tree.flatten(args)
+    found = [_trace_branch(f, leaves, structure) for f in (then, other)]
+    if found[0][1] != found[1][1]:
+        raise errors.StructureError(f"the branches of cond return {tree.describe(found[0][1])} and {tree.describe(found[1][1])}")
+    dtypes = [np.result_type(a, b) for a, b in zip(found[0][2], found[1][2])]
+    tapes = [_trace_branch(f, leaves, structure, dtypes) for f in (then, other)]
+    for a, b in zip(tapes[0][0].outputs, tapes[1][0].outputs):
+        if tuple(a.shape) != tuple(b.shape):
+            raise errors.StateShapeError(f"the branches of cond return shapes {shape_text(a.shape)} and {shape_text(b.shape)}")
+    operands, then_tape, other_tape = _one_signature(tapes)
+    outs = bind(TABLE["cond"], (pred, *operands), {"cond": Cond(then_tape, other_tape)})
+    return tree.unflatten(found[0][1], outs)
+
+
+ifelse = cond
+
+
+def _trace_branch(fn, leaves, structure, dtypes=None):
+    """Trace a branch; every argument is captured: (tape, structure of outputs, dtypes, captured values)."""
+    with StepTrace(getattr(fn, "__name__", "branch")) as trace:
+        args = tree.unflatten(structure, [trace.handle(trace.var_of(x)) if isinstance(x, (Traced, np.ndarray)) else x for x in leaves])
+        result = edge.call(fn, args)
+        outs, out_tree = tree.flatten(result)
+        outs = [as_array(edge.leaf(x, f"output {k} of a branch of cond")) for k, x in enumerate(outs)]
+        found = [x.dtype for x in outs]
+        if dtypes is not None:
+            outs = [astype(x, d) for x, d in zip(outs, dtypes)]
+        tape, captured = trace.finish(outs)
+    return tape, out_tree, found, captured
+
+
+def _one_signature(tapes):
+    """Give both branches the same inputs: what the one captured, then what the other did."""
+    from nscan.tape import Tape, Var
+    (a, _, _, first), (b, _, _, second) = tapes
+    spare_a = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(b.inputs))
+    spare_b = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(a.inputs))
+    then = Tape((*a.inputs, *spare_a), a.eqns, a.outputs)
+    other = Tape((*spare_b, *b.inputs), b.eqns, b.outputs)
+    return [*first, *second], then, other
+
+
+def array(x, dtype=None):
+    """Make an array: outside a step ``np.array``, inside a step a traced array that may be written to.
+
+    Inside a step it is what to use for nested lists of traced scalars, for a closed-over table that is
+    indexed by traced integers, and for a buffer that the step writes to.
+
+    Parameters
+    ----------
+    x : array_like
+        May hold traced scalars at any depth of nested lists.
+    dtype : dtype, optional
+
+    Returns
+    -------
+    ndarray or traced array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nscan as ns
+    >>> table = np.array([10.0, 20.0, 30.0])
+    >>> ns.map(lambda k: ns.array(table)[k], np.array([2, 0]))
+    array([30., 10.])
+    """
+    x = as_array(x)
+    x = x if dtype is None else astype(x, dtype)
+    trace = current_step()
+    if isinstance(x, Traced):
+        return np.copy(x)
+    if trace is None:
+        return np.array(x)
+    return np.copy(trace.handle(trace.var_of(x), scalar=False))

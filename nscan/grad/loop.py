@@ -1,0 +1,676 @@
+"""The rule of the loop: its derivative is a loop.
+
+*Forward*: the tangent step runs beside the step (`joint_loop`). *Reverse* (`adjoint_of`): a loop over the
+reversed steps whose states are the cotangents of states and whose sums are the cotangents of constants. The
+two are joined by the residual: rows of values that the adjoint reads. Which values those are is found here by
+running the rules once; how they are kept is not decided here.
+
+*Higher orders.* The adjoint is a row, ``A(x, c) = J(x)' c``; no rule looks into a residual. Since
+``<v, J' c> = <c, J v>``, both derivatives of A come from the joint loop (primal x, tangent v) with cotangent
+c on its tangents: its adjoint in x is the derivative of A in x, its tangent is the derivative of A in c.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
+from nscan.interpret import evaluate, run_equations
+from nscan.primitive import TABLE, bind, full
+from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var
+from nscan.trace import StepTrace, TangentTrace, make, rules
+
+# Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
+EXPENSIVE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "arcsin",
+             "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "power", "float_power",
+             "expit", "log_expit", "logit", "erf", "erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri", "gammaln", "gamma",
+             "psi", "zeta", "cbrt", "sinc", "sinc_slope", "softshare", "softplus", "i0", "i1", "i0e", "i1e", "j0", "j1",
+             "betaln", "exp10", "xlogy", "xlog1py", "entr", "rel_entr", "kl_div", "hypot", "sqrt", "divide", "reciprocal"}
+VIEWS = {"reshape", "transpose", "broadcast_to", "fill", "copy"}
+
+
+def is_cheap(eqn):
+    """Tell whether a backward pass may compute an equation again."""
+    row = eqn.row
+    if row.kind == "pointwise":
+        return row.name not in EXPENSIVE
+    if row.name == "index":
+        return eqn.params["spec"].is_static
+    return row.name in VIEWS or row.kind == "size"
+
+
+# ---------------------------------------------------------------------------------------------- forward
+def joint(values, tangents, params):
+    """Run a loop together with its tangent loop: outputs and their tangents (None for zeros)."""
+    loop = params["loop"]
+    active = tuple(t is not None for t in tangents)
+    twin, moving_states, moving_rows = joint_loop(loop, active)
+    n, seqs, states, sums, consts = loop.split_inputs(values)
+    _, tseqs, tstates, _, tconsts = loop.split_inputs(tangents)
+    tstates = [t if t is not None else full(s.shape, 0, s.dtype) for t, s, m in zip(tstates, states, moving_states) if m]
+    operands = (n, *seqs, *[t for t in tseqs if t is not None], *states, *tstates, *sums, *consts,
+                *[t for t in tconsts if t is not None])
+    outs = bind(TABLE["loop"], operands, {"loop": twin})
+    rows, finals, totals, count, residual = twin.split_outputs(outs)
+    drows = _spread(rows[loop.rows:], moving_rows)
+    dfinals = _spread(finals[loop.states:], moving_states)
+    plain = [*rows[:loop.rows], *finals[:loop.states], *totals]
+    dplain = [*drows, *dfinals, *[None] * loop.sums]
+    if loop.stop:
+        plain.append(count)
+        dplain.append(None)
+    if loop.hidden:
+        plain.append(residual)
+        dplain.append(None)
+    return tuple(plain), tuple(dplain)
+
+
+def _spread(values, moving):
+    left = iter(values)
+    return [next(left) if m else None for m in moving]
+
+
+_JOINT = {}
+
+
+def joint_loop(loop, active):
+    """Build the loop that computes values and tangents side by side.
+
+    Parameters
+    ----------
+    loop : Loop
+    active : tuple of bool
+        Which operands of the equation have a tangent.
+
+    Returns
+    -------
+    twin : Loop
+        Sequences, states, constants and rows of the loop, then the tangents of those that have one.
+    moving_states, moving_rows : tuple of bool
+        Which states and rows have a tangent.
+    """
+    key = (loop.key(), active)
+    if key not in _JOINT:
+        _, seqs, states, _, consts = loop.split_inputs(active)
+        moving = list(states)
+        while True:
+            made = _joint_step(loop, seqs, moving, consts)
+            grown = [a or b for a, b in zip(moving, made[2])]
+            if grown == moving:
+                break
+            moving = grown
+        tape, rows, _ = made
+        twin = dataclasses.replace(
+            loop, step=tape, seqs=loop.seqs + sum(seqs), states=loop.states + sum(moving), consts=loop.consts + sum(consts),
+            rows=loop.rows + sum(rows), state_names=loop.state_names + ("",) * sum(moving))
+        _JOINT[key] = twin, tuple(moving), tuple(rows)
+    return _JOINT[key]
+
+
+def _joint_step(loop, seqs, moving, consts):
+    """Trace step and tangent step: (tape, which rows move, which new states move)."""
+    step = loop.step
+    with StepTrace(loop.name) as outer:
+        inputs = loop.split_step_inputs(step.inputs)
+        env = {}
+        copied = [[_copy_input(outer, v, env) for v in group] for group in inputs]
+        tangents = [[outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(group, flags)]
+                    for group, flags in zip(copied, (seqs, moving, [False] * loop.sums, consts))]
+        with TangentTrace(loop.name) as inner:
+            args = [make(inner, None, x.shape, x.dtype, x, t) if t is not None else x
+                    for group, ts in zip(copied, tangents) for x, t in zip(group, ts)]
+            outs = evaluate(step, args)
+            pairs = [_pair(inner, x) for x in outs]
+        states, sums, rows, hidden, stop = loop.split_step_outputs(pairs)
+        moving_rows = [t is not None for _, t in rows]
+        outputs = [*[x for x, _ in states], *[_or_zeros(x, t) for (x, t), m in zip(states, moving) if m], *[x for x, _ in sums],
+                   *[x for x, _ in rows], *[t for _, t in rows if t is not None], *[x for x, _ in hidden]]
+        outputs += [stop[0]] if loop.stop else []
+        outer.inputs = [x.node for x in (*copied[0], *_some(tangents[0]), *copied[1], *_some(tangents[1]), *copied[2], *copied[3],
+                                        *_some(tangents[3]))]
+        tape, captured = outer.finish(outputs)
+    assert not captured, "a tape reads nothing but its inputs"
+    return tape, moving_rows, [t is not None for _, t in states]
+
+
+def _some(values):
+    return [v for v in values if v is not None]
+
+
+def _copy_input(trace, v, env):
+    shape = tuple(d if type(d) is int else env[d] for d in v.shape)
+    x = env[v] = trace.new_input(shape, v.dtype)
+    return x
+
+
+def _pair(trace, x):
+    return (x.value, x.tangent) if getattr(x, "home", None) is trace else (x, None)
+
+
+def _or_zeros(x, tangent):
+    return full(x.shape, 0, x.dtype) if tangent is None else tangent
+
+
+# ---------------------------------------------------------------------------------------------- reverse
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adjoint:
+    """A loop made ready for its backward pass.
+
+    Attributes
+    ----------
+    forward : Loop
+        The loop with the hidden rows that the backward pass reads.
+    backward : Loop
+        Sequences: those of the loop that are read, hidden rows, cotangents of rows. States: cotangents of
+        states. Sums: cotangents of constants. Constants: those of the loop that are read. Rows: cotangents of
+        sequences.
+    seqs, consts : tuple of int
+        Which sequences and constants of the loop the backward pass reads.
+    states : tuple of int
+        Which states carry a cotangent.
+    rows : tuple of int
+        Which rows have a cotangent.
+    kept : tuple of Var
+        The values of the step that the hidden rows hold.
+    hidden : tuple of int
+        Which hidden rows the backward pass reads.
+    """
+
+    forward: Loop
+    backward: Loop
+    seqs: tuple
+    consts: tuple
+    states: tuple
+    rows: tuple
+    kept: tuple
+    hidden: tuple
+
+
+_ADJOINTS = {}
+
+
+def adjoint_of(loop, active, with_ct):
+    """Build (and remember) the adjoint of a loop for active operands and outputs that have a cotangent."""
+    base = loop if not loop.hidden else without_hidden(loop)
+    key = (base.key(), active, with_ct)
+    if key not in _ADJOINTS:
+        whole = None if all(with_ct) else adjoint_of(base, active, (True,) * len(with_ct))
+        _ADJOINTS[key] = _Builder(base, active, with_ct).build(whole)
+    return _ADJOINTS[key]
+
+
+def without_hidden(loop):
+    """Return the loop without hidden rows."""
+    states, sums, rows, _, stop = loop.split_step_outputs(loop.step.outputs)
+    outputs = (*states, *sums, *rows, *([stop] if loop.stop else []))
+    return dataclasses.replace(loop, step=Tape(loop.step.inputs, loop.step.eqns, outputs), hidden=0)
+
+
+class _Builder:
+    """Traces the backward step twice: once to learn what it reads, once with what is kept."""
+
+    def __init__(self, loop, active, with_ct):
+        self.loop = loop
+        self.step = loop.step
+        self.active = active
+        _, seqs, states, _, consts = loop.split_inputs(active)
+        self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(self.step.inputs)
+        self.wanted = [v for group, flags in ((self.seq_vars, seqs), (self.const_vars, consts))
+                       for v, flag in zip(group, flags) if flag and is_float(v)]
+        self.flow = self._flow([v for v, flag in zip(self.state_vars, states) if flag])
+        self.ct_states = [k for k, v in enumerate(self.state_vars) if v in self.flow]
+        rows = with_ct[:loop.rows]
+        outs = loop.split_step_outputs(self.step.outputs)[2]
+        self.ct_rows = [k for k, flag in enumerate(rows) if flag and outs[k].dtype.kind in "fc"]
+        self.producer = {v: eqn for eqn in self.step.eqns for v in eqn.outputs}
+        self.free = {*self.seq_vars, *self.const_vars}
+
+    def _flow(self, states):
+        """Follow derivatives through the step until no further state becomes active."""
+        news = self.loop.split_step_outputs(self.step.outputs)[0]
+        while True:
+            flow = spread_active(self.step.eqns, [*self.wanted, *states])
+            grown = [v for v, new in zip(self.state_vars, news) if v in states or type(new) is Var and new in flow and is_float(v)]
+            if grown == states:
+                return flow
+            states = grown
+
+    def build(self, whole=None):
+        """Return the Adjoint; `whole` is that for cotangents of all rows, whose forward loop serves too."""
+        if whole is None:
+            demanded = []
+            self._trace_backward(None, demanded)
+            kept = self._choose(demanded)
+            forward = self._forward(kept)
+        else:
+            kept, forward = whole.kept, whole.forward
+        tape, used = self._trace_backward(kept, [])
+        loop = self.loop
+        hidden = tuple(k for k, v in enumerate(kept) if v in used.places)
+        back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts),
+                    sum(v in self.wanted for v in self.seq_vars), sum(v in self.wanted for v in self.const_vars),
+                    reverse=not loop.reverse, name=f"adjoint of {loop.name}")
+        return Adjoint(forward, back, tuple(used.seqs), tuple(used.consts), tuple(self.ct_states), tuple(self.ct_rows),
+                       tuple(kept), hidden)
+
+    def _forward(self, kept):
+        if not kept:
+            return self.loop
+        states, sums, rows, _, stop = self.loop.split_step_outputs(self.step.outputs)
+        outputs = (*states, *sums, *rows, *kept, *([stop] if self.loop.stop else []))
+        return dataclasses.replace(self.loop, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=len(kept))
+
+    def _choose(self, demanded):
+        """Choose what to keep: a value that follows cheaply from kept or given ones is computed again."""
+        needed = [v for v in dict.fromkeys(demanded) if v not in self.free]
+        kept = set(needed)
+        for eqn in reversed(self.step.eqns):
+            wanted = [v for v in eqn.outputs if v in kept]
+            if not wanted:
+                continue
+            sources = [v for v in eqn.inputs if type(v) is Var and v not in self.free and v not in kept]
+            sources += [d for v in eqn.inputs for d in v.shape if type(d) is Var and d not in self.free and d not in kept]
+            opaque = any(v.dtype is RESIDUAL for v in eqn.outputs) or any(type(d) is Var for v in eqn.outputs for d in v.shape)
+            if opaque or is_cheap(eqn) and _bytes(sources) <= _bytes(wanted):
+                kept.difference_update(eqn.outputs)
+                kept.update(sources)
+        order = {v: k for k, v in enumerate((*self.step.inputs, *self.producer))}
+        return sorted(kept, key=order.__getitem__)
+
+    def _trace_backward(self, kept, demanded):
+        """Trace the backward step; with `kept` None every value that a rule reads is an input."""
+        loop = self.loop
+        used = _Used(self, kept, demanded)
+        with StepTrace(loop.name) as trace:
+            used.home = trace
+            pending = {}
+            states, _, rows, _, _ = loop.split_step_outputs(self.step.outputs)
+            ct_states = [self._ct_input(trace, used, self.state_vars[k], states[k], pending) for k in self.ct_states]
+            ct_rows = [self._ct_input(trace, used, rows[k], rows[k], pending) for k in self.ct_rows]
+            sums = [trace.new_input(used.shape(v), v.dtype) for v in self.const_vars if v in self.wanted]
+            backward(self.step.eqns, literal_or(used.read), pending, self.flow)
+            with rules():
+                out_states = [_dense(self.state_vars[k], pending, used) for k in self.ct_states]
+                out_seqs = [_dense(v, pending, used) for v in self.seq_vars if v in self.wanted]
+                out_sums = [total(v, pending.get(v), start=s)
+                            for v, s in zip([v for v in self.const_vars if v in self.wanted], sums)]
+            placeholders = [used.places[v] for v in (demanded if kept is None else kept) if v in used.places]
+            trace.inputs = [x.node for x in (*used.seqs.values(), *placeholders, *ct_rows, *ct_states, *sums,
+                                            *used.consts.values())]
+            tape, captured = trace.finish([*out_states, *out_sums, *out_seqs])
+        assert not captured, "a tape reads nothing but its inputs"
+        return tape, used
+
+    def _ct_input(self, trace, used, like, out, pending):
+        x = trace.new_input(used.shape(like), like.dtype)
+        if type(out) is Var and out in self.flow:
+            pending.setdefault(out, []).append(x)
+        return x
+
+
+def _dense(v, pending, used):
+    parts = pending.get(v)
+    return full(used.shape(v), 0, v.dtype) if not parts else total(v, parts)
+
+
+def _bytes(values):
+    out = 0
+    for v in values:
+        size = 1 if v.dtype is RESIDUAL else v.dtype.itemsize
+        for d in v.shape:
+            size *= d if type(d) is int else 1 << 20
+        out += size
+    return out
+
+
+class _Used:
+    """Answers the rules of a backward step and remembers which values they read."""
+
+    def __init__(self, builder, kept, demanded):
+        self.builder = builder
+        self.kept = None if kept is None else set(kept)
+        self.demanded = demanded
+        self.seqs, self.consts, self.places, self.values = {}, {}, {}, {}
+        self.home = None
+
+    def shape(self, v):
+        """Shape of a value, with run-time sizes as arrays of the backward trace."""
+        return tuple(d if type(d) is int else self.read(d) for d in v.shape)
+
+    def read(self, v):
+        """Return a value of the forward step inside the backward step."""
+        found = self.values.get(v)
+        if found is None:
+            found = self.values[v] = self._make(v)
+        return found
+
+    def _make(self, v):
+        builder = self.builder
+        if v in builder.free:
+            group, name = (builder.seq_vars, self.seqs) if v in builder.seq_vars else (builder.const_vars, self.consts)
+            k = group.index(v)
+            x = self.home.new_input(self.shape(v), v.dtype)
+            name[k] = x
+            return x
+        if not self._is_repeated(v):
+            return self._place(v)
+        return self._compute_again(v)
+
+    def _compute_again(self, v):
+        """Repeat the equation of a value, and those that it needs (a stack, since chains may be long)."""
+        stack = [v]
+        while stack:
+            eqn = self.builder.producer[stack[-1]]
+            sources = [u for u in eqn.inputs if type(u) is Var]
+            sources += [d for u in (*eqn.inputs, *eqn.outputs) for d in u.shape if type(d) is Var and d not in eqn.outputs]
+            missing = [u for u in sources if u not in self.values]
+            again = [u for u in missing if self._is_repeated(u)]
+            for u in missing:
+                if u not in again:
+                    self.read(u)
+            if again:
+                stack += again
+                continue
+            env = {u: self.values[u] for u in eqn.inputs if type(u) is Var}
+            run_equations((eqn,), env)
+            self.values.update((u, env[u]) for u in eqn.outputs)
+            stack.pop()
+        return self.values[v]
+
+    def _is_repeated(self, v):
+        if v in self.builder.free:
+            return False
+        if self.kept is None:
+            return v.dtype is RESIDUAL or any(type(d) is Var for d in v.shape)
+        return v not in self.kept
+
+    def _place(self, v):
+        x = self.home.new_input(self.shape(v), v.dtype)
+        self.places[v] = x
+        if self.kept is None:
+            self.demanded.append(v)
+        return x
+
+
+def pair(inputs, params, active):
+    """Give a loop the hidden rows of its backward pass, for all outputs and the active operands."""
+    loop = params["loop"]
+    shown = loop.visible
+    if not any(active) or loop.hidden:
+        return params, shown + (1 if loop.hidden else 0)
+    adjoint = adjoint_of(loop, tuple(active), (True,) * loop.rows)
+    return {"loop": adjoint.forward}, shown
+
+
+def loop_vjp(cts, at, loop):
+    """Cotangents of the operands of a loop: one adjoint equation."""
+    active = tuple(at.needs)
+    inputs = [at.x(i) for i in range(at.count)]
+    base = without_hidden(loop) if loop.hidden else loop
+    rows, finals, _, _, _ = loop.split_outputs(cts)
+    with_ct = tuple(ct is not None for ct in (*rows, *finals))
+    adjoint = adjoint_of(base, active, with_ct[:loop.rows])
+    residual = None
+    count = at.y(loop.visible - 1) if loop.stop else inputs[0]
+    if loop.hidden and adjoint.forward is loop:
+        residual = at.y(loop.visible)
+    elif adjoint.forward.hidden:
+        residual = bind(TABLE["loop"], inputs, {"loop": adjoint.forward})[-1]
+    return _bind_adjoint(base, active, with_ct, inputs, count, [ct for ct in (*rows, *finals) if ct is not None], residual)
+
+
+def _bind_adjoint(loop, active, with_ct, inputs, count, cts, residual):
+    params = {"loop": loop, "active": active, "with_ct": with_ct}
+    extra = () if residual is None else (residual,)
+    outs = bind(TABLE["loop_adjoint"], (count, *inputs, *cts, *extra), params)
+    left = iter(outs)
+    return [next(left) if flag else None for flag in active]
+
+
+def split_adjoint(loop, with_ct, values):
+    """Split operands of the adjoint row: count, operands of the loop, cotangents by output, residual."""
+    m = 1 + loop.seqs + loop.states + loop.sums + loop.consts
+    count, inputs, rest = values[0], values[1:1 + m], list(values[1 + m:])
+    cts = [rest.pop(0) if flag else None for flag in with_ct]
+    return count, inputs, cts, rest[0] if rest else None
+
+
+def adjoint_infer(*values, loop, active, with_ct):
+    """Shapes and dtypes of the cotangents: those of the active operands."""
+    _, inputs, _, _ = split_adjoint(loop, with_ct, values)
+    return tuple((tuple(x.shape), x.dtype) for x, flag in zip(inputs, active) if flag)
+
+
+def adjoint_operands(loop, active, with_ct, values):
+    """Return the backward loop and its operands, given the operands of the adjoint row.
+
+    Returns
+    -------
+    adjoint : Adjoint
+    operands : list
+        n, sequences, states, sums, constants of ``adjoint.backward``; where an operand is a zero of a known
+        shape it is a `Zero`, a residual row is a `Hidden`.
+    """
+    adjoint = adjoint_of(loop, active, with_ct[:loop.rows])
+    count, inputs, cts, residual = split_adjoint(loop, with_ct, values)
+    _, seqs, states, _, consts = loop.split_inputs(inputs)
+    _, _, _, _, flags = loop.split_inputs(active)
+    ct_rows, ct_finals = cts[:loop.rows], cts[loop.rows:]
+    operands = [count, *[seqs[k] for k in adjoint.seqs], *[Hidden(residual, k) for k in adjoint.hidden]]
+    operands += [ct_rows[k] for k in adjoint.rows]
+    for k in adjoint.states:
+        operands.append(Zero(states[k].shape, states[k].dtype) if ct_finals[k] is None else ct_finals[k])
+    operands += [Zero(c.shape, c.dtype) for c, flag in zip(consts, flags) if flag and c.dtype.kind in "fc"]
+    operands += [consts[k] for k in adjoint.consts]
+    return adjoint, operands
+
+
+@dataclasses.dataclass(frozen=True)
+class Zero:
+    """An operand that is zeros of a shape."""
+
+    shape: tuple
+    dtype: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Hidden:
+    """A row of a residual among operands."""
+
+    residual: object
+    index: int
+
+
+def adjoint_results(adjoint, loop, active, outs, inputs):
+    """Arrange the outputs of a backward loop as cotangents of the active operands.
+
+    Parameters
+    ----------
+    outs : outputs of ``adjoint.backward``
+    inputs : operands of the loop (for their shapes)
+
+    Returns
+    -------
+    list
+        One for each active operand; a `Zero` where nothing arrives; for a sequence its rows only.
+    """
+    rows, finals, sums, _, _ = adjoint.backward.split_outputs(outs)
+    _, seqs, states, sum_flags, consts = loop.split_inputs(active)
+    _, in_seqs, in_states, in_sums, in_consts = loop.split_inputs(inputs)
+    rows, sums = iter(rows), iter(sums)
+    final = dict(zip(adjoint.states, finals))
+    out = []
+    if active[0]:
+        out.append(Zero((), np.dtype("i8")))
+    out += [next(rows) if is_float(x) else Zero(x.shape, x.dtype) for x, flag in zip(in_seqs, seqs) if flag]
+    out += [final.get(k, Zero(x.shape, x.dtype)) for k, (x, flag) in enumerate(zip(in_states, states)) if flag]
+    out += [Zero(x.shape, x.dtype) for x, flag in zip(in_sums, sum_flags) if flag]
+    out += [next(sums) if is_float(x) else Zero(x.shape, x.dtype) for x, flag in zip(in_consts, consts) if flag]
+    return out
+
+
+# ------------------------------------------------------------------------------- derivatives of the adjoint
+def _twin(loop, active, inputs, tangents):
+    """Return the joint loop with a tangent for every active operand, its operands and its active flags."""
+    twin, moving_states, moving_rows = joint_loop(loop, active)
+    n, seqs, states, sums, consts = loop.split_inputs(inputs)
+    _, tseqs, tstates, _, tconsts = loop.split_inputs(tangents)
+    tstates = [t if t is not None else full(s.shape, 0, s.dtype) for t, s, m in zip(tstates, states, moving_states) if m]
+    operands = (n, *seqs, *_some(tseqs), *states, *tstates, *sums, *consts, *_some(tconsts))
+    return twin, operands, moving_states, moving_rows
+
+
+def _twin_flags(loop, wanted, active, moving_states, tangents_too):
+    """Active flags of the operands of a joint loop: primal operands `wanted`, tangents if asked for."""
+    n, seqs, states, sums, consts = loop.split_inputs(wanted)
+    _, aseqs, astates, _, aconsts = loop.split_inputs(active)
+    t = tangents_too
+    return (n, *seqs, *[t] * sum(aseqs), *states, *[t and a for a, m in zip(astates, moving_states) if m], *sums, *consts,
+            *[t] * sum(aconsts))
+
+
+def _twin_cts(loop, with_ct, primal, tangent, moving_states, moving_rows):
+    """Cotangents of a joint loop's rows and finals, given those of values and of tangents by output."""
+    rows = primal[:loop.rows]
+    finals = primal[loop.rows:]
+    trows = [ct for ct, m in zip(tangent[:loop.rows], moving_rows) if m]
+    tfinals = [ct for ct, m in zip(tangent[loop.rows:], moving_states) if m]
+    return [*rows, *trows, *finals, *tfinals]
+
+
+def _adjoint_of_twin(twin, operands, flags, cts):
+    with_ct = tuple(ct is not None for ct in cts)
+    adjoint = adjoint_of(twin, flags, with_ct[:twin.rows])
+    count, residual, outs = operands[0], None, None
+    if adjoint.forward.hidden or twin.stop:
+        outs = bind(TABLE["loop"], operands, {"loop": adjoint.forward})
+        residual = outs[-1] if adjoint.forward.hidden else None
+        count = outs[twin.visible - 1] if twin.stop else count
+    return _bind_adjoint(twin, flags, with_ct, operands, count, _some(cts), residual), outs
+
+
+def adjoint_joint(values, tangents, params):
+    """Value and tangent of the adjoint row, from one adjoint of the joint loop."""
+    loop, active, with_ct = params["loop"], params["active"], params["with_ct"]
+    outs = bind(TABLE["loop_adjoint"], values, params)
+    _, inputs, cts, _ = split_adjoint(loop, with_ct, values)
+    _, tinputs, tcts, _ = split_adjoint(loop, with_ct, tangents)
+    parts = [None] * len(outs)
+    if any(t is not None for t in tcts):
+        part = _again(loop, active, tcts, inputs, values, params)
+        parts = part
+    if any(t is not None for t in tinputs):
+        moving = tuple(t is not None for t in tinputs)
+        twin, operands, moving_states, moving_rows = _twin(loop, moving, inputs, tinputs)
+        flags = _twin_flags(loop, active, moving, moving_states, False)
+        two = _twin_cts(loop, with_ct, [None] * len(cts), cts, moving_states, moving_rows)
+        back, _ = _adjoint_of_twin(twin, operands, flags, two)
+        second = [b for b, flag in zip(back, flags) if flag]
+        parts = [b if a is None else a if b is None else a + b for a, b in zip(parts, second)]
+    return outs, tuple(parts)
+
+
+def _again(loop, active, cts, inputs, values, params):
+    """Apply the adjoint to other cotangents at the same point (it is linear in them)."""
+    with_ct = tuple(ct is not None for ct in cts)
+    residual = split_adjoint(loop, params["with_ct"], values)[3]
+    return [x for x, flag in zip(_bind_adjoint(loop, active, with_ct, inputs, values[0], _some(cts), residual), active) if flag]
+
+
+def adjoint_vjp(cts, at, loop, active, with_ct):
+    """Cotangents of the operands of the adjoint row: derivatives along `cts` from the joint loop."""
+    values = [at.x(i) for i in range(at.count)]
+    _, inputs, outer, _ = split_adjoint(loop, with_ct, values)
+    _, need_inputs, need_cts, _ = split_adjoint(loop, with_ct, at.needs)
+    left = iter(cts)
+    v = [next(left) if flag else None for flag in active]
+    moving = tuple(x is not None for x in v)
+    twin, operands, moving_states, moving_rows = _twin(loop, moving, inputs, v)
+    flags = _twin_flags(loop, tuple(need_inputs), moving, moving_states, False)
+    two = _twin_cts(loop, with_ct, [None] * len(outer), outer, moving_states, moving_rows)
+    dcts = [None] * len(outer)
+    if any(need_inputs) and any(c is not None for c in two):
+        back, outs = _adjoint_of_twin(twin, operands, flags, two)
+        dinputs = _primal_part(loop, back, moving, moving_states)
+    else:
+        dinputs, outs = [None] * len(inputs), None
+    if any(need_cts):
+        if outs is None:
+            outs = bind(TABLE["loop"], operands, {"loop": twin})
+        dcts = _tangent_outputs(loop, twin, outs, moving_states, moving_rows)
+    return [None, *dinputs, *[d for d, flag in zip(dcts, with_ct) if flag], *[None] * (at.count - 1 - len(inputs) - sum(with_ct))]
+
+
+def _primal_part(loop, back, moving, moving_states):
+    """Pick the cotangents of the primal operands out of those of a joint loop."""
+    _, seqs, _, _, consts = loop.split_inputs(moving)
+    a = 1 + loop.seqs
+    b = a + sum(seqs)
+    c = b + loop.states + sum(moving_states)
+    return [*back[:a], *back[b:b + loop.states], *back[c:c + loop.sums + loop.consts]]
+
+
+def _tangent_outputs(loop, twin, outs, moving_states, moving_rows):
+    rows, finals = outs[:twin.rows], outs[twin.rows:twin.rows + twin.states]
+    return [*_spread(rows[loop.rows:], moving_rows), *_spread(finals[loop.states:], moving_states)]
+
+
+# ------------------------------------------------------------------------------------------- conditionals
+def cond_joint(values, tangents, params):
+    """Value and tangent of a conditional: the taken branch beside its tangent."""
+    cond = params["cond"]
+    active = tuple(t is not None for t in tangents[1:])
+    tapes = [_joint_branch(tape, active) for tape in cond.tapes()]
+    moving = [any(flags) for flags in zip(*[m for _, m in tapes])]
+    both = [_joint_branch(tape, active, moving)[0] for tape in cond.tapes()]
+    outs = bind(TABLE["cond"], (*values, *_some(tangents[1:])), {"cond": dataclasses.replace(cond, then=both[0], other=both[1])})
+    count = len(cond.then.outputs)
+    return outs[:count], tuple(_spread(outs[count:], moving))
+
+
+def _joint_branch(tape, active, moving=None):
+    with StepTrace("cond") as outer:
+        env = {}
+        args = [_copy_input(outer, v, env) for v in tape.inputs]
+        ts = [outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(args, active)]
+        with TangentTrace("cond") as inner:
+            outs = evaluate(tape, [make(inner, None, x.shape, x.dtype, x, t) if t is not None else x for x, t in zip(args, ts)])
+            pairs = [_pair(inner, x) for x in outs]
+        found = [t is not None for _, t in pairs]
+        extra = [_or_zeros(x, t) for (x, t), m in zip(pairs, moving or found) if m]
+        made, captured = outer.finish([*[x for x, _ in pairs], *extra])
+    assert not captured, "a tape reads nothing but its inputs"
+    return made, found
+
+
+def cond_vjp(cts, at, cond):
+    """Cotangents of the operands of a conditional: the backward pass of the taken branch."""
+    active = tuple(at.needs[1:])
+    with_ct = tuple(ct is not None for ct in cts)
+    tapes = [_backward_branch(tape, active, with_ct) for tape in cond.tapes()]
+    values = [at.x(i) for i in range(at.count)]
+    outs = bind(TABLE["cond"], (*values, *_some(cts)), {"cond": dataclasses.replace(cond, then=tapes[0], other=tapes[1])})
+    return [None, *_spread(outs, active)]
+
+
+def _backward_branch(tape, active, with_ct):
+    with StepTrace("cond") as trace:
+        env = {}
+        args = [_copy_input(trace, v, env) for v in tape.inputs]
+        wanted = [v for v, flag in zip(tape.inputs, active) if flag]
+        env = dict(zip(tape.inputs, args))
+        cts = [trace.new_input([d if type(d) is int else env[d] for d in v.shape], v.dtype) for v, flag in zip(tape.outputs, with_ct)
+               if flag]
+        with rules():
+            run_equations(tape.eqns, env)
+        flow = spread_active(tape.eqns, wanted)
+        pending = {}
+        for v, ct in zip([v for v, flag in zip(tape.outputs, with_ct) if flag], cts):
+            if type(v) is Var and v in flow:
+                pending.setdefault(v, []).append(ct)
+        backward(tape.eqns, literal_or(env.__getitem__), pending, flow)
+        with rules():
+            outs = [total(v, pending.get(v)) if pending.get(v) else full(env[v].shape, 0, v.dtype) for v in wanted]
+        made, captured = trace.finish(outs)
+    assert not captured, "a tape reads nothing but its inputs"
+    return made

@@ -1,0 +1,481 @@
+"""Rows that act on each element: NumPy's and SciPy's ufuncs, and a few helpers of derivative rules.
+
+Partials are texts over the inputs a, b, c and the output y. Spellings are texts over the same names in the
+small scalar language that every target prints (`nscan.plan.scalar`); rows without a spelling are primitives
+of that language. Complex spellings are pairs of texts over ``ar, ai, br, bi`` (or ``yr, yi``).
+
+Derivatives of kinks: ``abs`` and ``sign`` have slope 0 at 0; ties of maximum and minimum share equally.
+Sources: elementary calculus; the conventions of DESIGN 2.4 for complex numbers (adjoints of the real inner
+product), so the vjp of a holomorphic row multiplies by the conjugate of its partial.
+"""
+
+import numpy as np
+
+from nscan import errors
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, pointwise, unbroadcast, zeros_like
+
+F64 = np.dtype("f8")
+BOOL = np.dtype(bool)
+REAL = {"low": -3.0, "high": 3.0}
+POSITIVE = {"low": 0.1, "high": 4.0}
+NONZERO = {"low": 0.3, "high": 3.0, "signs": True}
+UNIT = {"low": -0.9, "high": 0.9}
+
+# ------------------------------------------------------------------------------------------- arithmetic
+pointwise("add", np.add, partials=("1", "1"), spelling={"*": "a + b", "b": "a | b", "c": ("ar + br", "ai + bi")})
+pointwise("subtract", np.subtract, partials=("1", "-1"), spelling={"*": "a - b", "c": ("ar - br", "ai - bi")})
+pointwise("multiply", np.multiply, partials=("b", "a"),
+          spelling={"*": "a * b", "b": "a & b", "c": ("ar*br - ai*bi", "ar*bi + ai*br")})
+pointwise("divide", np.divide, partials=("1/b", "-y/b"), sample={"b": NONZERO},
+          spelling={"*": "a / b", "c": ("cdiv_re(ar, ai, br, bi)", "cdiv_im(ar, ai, br, bi)")})
+pointwise("negative", np.negative, partials=("-1",), spelling={"*": "-a", "c": ("-ar", "-ai")})
+pointwise("positive", np.positive, partials=("1",), spelling={"*": "a", "c": ("ar", "ai")})
+pointwise("floor_divide", np.floor_divide, partials=(None, None), sample={"b": NONZERO},
+          spelling={"f": "float_floor_divide(a, b)", "i": "int_floor_divide(a, b)", "u": "uint_divide(a, b)"})
+pointwise("remainder", np.remainder, partials=("1", "-floor_divide(a, b)"), sample={"b": NONZERO},
+          spelling={"f": "float_remainder(a, b)", "i": "int_remainder(a, b)", "u": "uint_remainder(a, b)"})
+pointwise("fmod", np.fmod, partials=("1", "-trunc(a/b)"), sample={"b": NONZERO},
+          spelling={"f": "fmod(a, b)", "i": "int_fmod(a, b)", "u": "uint_remainder(a, b)"})
+pointwise("square", np.square, partials=("2*a",), spelling={"*": "a * a", "c": ("ar*ar - ai*ai", "ar*ai + ai*ar")})
+pointwise("reciprocal", np.reciprocal, partials=("-y*y",), sample={"a": NONZERO},
+          spelling={"f": "1 / a", "i": "int_reciprocal(a)", "u": "int_reciprocal(a)",
+                    "c": ("cdiv_re(1, 0, ar, ai)", "cdiv_im(1, 0, ar, ai)")})
+pointwise("sqrt", np.sqrt, partials=("0.5/y",), sample={"a": POSITIVE},
+          spelling={"c": ("csqrt_re(ar, ai)", "csqrt_im(ar, ai)")})
+pointwise("cbrt", np.cbrt, partials=("1/(3*y*y)",), sample={"a": NONZERO})
+pointwise("power", np.power, sample={"a": POSITIVE, "b": REAL},
+          partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
+                    "select(a == 0, 0, y*log(select(a == 0, 1, a)))"),
+          spelling={"f": "pow(a, b)", "i": "int_power(a, b)", "u": "int_power(a, b)",
+                    "c": ("cpow_re(ar, ai, br, bi)", "cpow_im(ar, ai, br, bi)")})
+pointwise("float_power", np.float_power, sample={"a": POSITIVE, "b": REAL},
+          partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
+                    "select(a == 0, 0, y*log(select(a == 0, 1, a)))"),
+          spelling={"f": "pow(a, b)", "c": ("cpow_re(ar, ai, br, bi)", "cpow_im(ar, ai, br, bi)")})
+pointwise("hypot", np.hypot, partials=("ratio(a, y)", "ratio(b, y)"), sample={"a": NONZERO})
+pointwise("copysign", np.copysign, partials=("copysign(1, a)*copysign(1, b)", None), sample={"a": NONZERO, "b": NONZERO})
+pointwise("degrees", np.degrees, np.rad2deg, partials=("57.29577951308232",), spelling="a * 57.29577951308232")
+pointwise("radians", np.radians, np.deg2rad, partials=("0.017453292519943295",), spelling="a * 0.017453292519943295")
+
+# -------------------------------------------------------------------------- exponentials and logarithms
+pointwise("exp", np.exp, partials=("y",), spelling={"c": ("exp(ar)*cos(ai)", "cexp_im(ar, ai)")})
+pointwise("exp2", np.exp2, partials=("y*0.6931471805599453",),
+          spelling={"c": ("exp(ar*0.6931471805599453)*cos(ai*0.6931471805599453)",
+                          "cexp_im(ar*0.6931471805599453, ai*0.6931471805599453)")})
+pointwise("expm1", np.expm1, partials=("y + 1",),
+          spelling={"c": ("expm1(ar)*cos(ai) - 2*sin(ai*0.5)*sin(ai*0.5)", "cexp_im(ar, ai)")})
+pointwise("log", np.log, partials=("1/a",), sample={"a": POSITIVE},
+          spelling={"c": ("log(hypot(ar, ai))", "arctan2(ai, ar)")})
+pointwise("log2", np.log2, partials=("1.4426950408889634/a",), sample={"a": POSITIVE},
+          spelling={"c": ("log2(hypot(ar, ai))", "arctan2(ai, ar)*1.4426950408889634")})
+pointwise("log10", np.log10, partials=("0.4342944819032518/a",), sample={"a": POSITIVE},
+          spelling={"c": ("log10(hypot(ar, ai))", "arctan2(ai, ar)*0.4342944819032518")})
+pointwise("log1p", np.log1p, partials=("1/(1 + a)",), sample={"a": POSITIVE},
+          spelling={"c": ("log(hypot(1 + ar, ai))", "arctan2(ai, 1 + ar)")})
+pointwise("logaddexp", np.logaddexp, partials=("softshare(a, b)", "softshare(b, a)"), plain=(0, 1))
+pointwise("logaddexp2", np.logaddexp2, partials=("softshare(a*0.6931471805599453, b*0.6931471805599453)",
+                                                 "softshare(b*0.6931471805599453, a*0.6931471805599453)"),
+          plain=(0, 1), spelling="logaddexp(a*0.6931471805599453, b*0.6931471805599453)*1.4426950408889634")
+
+# ----------------------------------------------------------------------------------------- trigonometry
+pointwise("sin", np.sin, partials=("cos(a)",), plain=(0,),
+          spelling={"c": ("sin(ar)*cosh(ai)", "cos(ar)*sinh(ai)")})
+pointwise("cos", np.cos, partials=("-sin(a)",), plain=(0,),
+          spelling={"c": ("cos(ar)*cosh(ai)", "-sin(ar)*sinh(ai)")})
+pointwise("tan", np.tan, partials=("1 + y*y",), sample={"a": UNIT},
+          spelling={"c": ("ctanh_im(-ai, ar)", "-ctanh_re(-ai, ar)")})
+pointwise("arcsin", np.arcsin, partials=("1/sqrt(1 - a*a)",), sample={"a": UNIT})
+pointwise("arccos", np.arccos, partials=("-1/sqrt(1 - a*a)",), sample={"a": UNIT})
+pointwise("arctan", np.arctan, partials=("1/(1 + a*a)",), plain=(0,))
+pointwise("arctan2", np.arctan2, partials=("b/(a*a + b*b)", "-a/(a*a + b*b)"), sample={"a": NONZERO, "b": NONZERO})
+pointwise("sinh", np.sinh, partials=("cosh(a)",), spelling={"c": ("sinh(ar)*cos(ai)", "cosh(ar)*sin(ai)")})
+pointwise("cosh", np.cosh, partials=("sinh(a)",), spelling={"c": ("cosh(ar)*cos(ai)", "sinh(ar)*sin(ai)")})
+pointwise("tanh", np.tanh, partials=("1 - y*y",), plain=(0,),
+          spelling={"c": ("ctanh_re(ar, ai)", "ctanh_im(ar, ai)")})
+pointwise("arcsinh", np.arcsinh, partials=("1/sqrt(1 + a*a)",), plain=(0,))
+pointwise("arccosh", np.arccosh, partials=("1/sqrt(a*a - 1)",), sample={"a": {"low": 1.2, "high": 4.0}})
+pointwise("arctanh", np.arctanh, partials=("1/(1 - a*a)",), sample={"a": UNIT})
+pointwise("sinc", None, partials=("sinc_slope(a)",), eager=np.sinc, dtypes=lambda d: d, plain=(0,),
+          spelling="select(a == 0, 1, sin(a*3.141592653589793)/select(a == 0, 1, a*3.141592653589793))")
+
+# ------------------------------------------------------------------------------------- kinks and rounding
+pointwise("maximum", np.maximum, partials=("tieshare(a, b)", "tieshare(b, a)"), plain=(0, 1),
+          spelling={"*": "select((a >= b) | (a != a), a, b)", "b": "a | b"})
+pointwise("minimum", np.minimum, partials=("tieshare(b, a)", "tieshare(a, b)"), plain=(0, 1),
+          spelling={"*": "select((a <= b) | (a != a), a, b)", "b": "a & b"})
+pointwise("fmax", np.fmax, partials=("tieshare_number(a, b)", "tieshare_number(b, a)"), plain=(0, 1),
+          spelling={"*": "select((a >= b) | (b != b), a, b)", "b": "a | b"})
+pointwise("fmin", np.fmin, partials=("tieshare_number(-a, -b)", "tieshare_number(-b, -a)"), plain=(0, 1),
+          spelling={"*": "select((a <= b) | (b != b), a, b)", "b": "a & b"})
+pointwise("floor", np.floor, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
+pointwise("ceil", np.ceil, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
+pointwise("trunc", np.trunc, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
+pointwise("rint", np.rint, partials=(None,), spelling={"c": ("rint(ar)", "rint(ai)")})
+pointwise("heaviside", np.heaviside, partials=(None, "select(a == 0, 1, 0*b)"),
+          spelling="select(a != a, a, select(a == 0, b, select(a < 0, 0, 1)))")
+pointwise("nextafter", np.nextafter, partials=(None, None))
+pointwise("spacing", np.spacing, partials=(None,), spelling="float_spacing(a)")
+pointwise("signbit", np.signbit, partials=(None,), spelling="signbit(a)")
+pointwise("ldexp", np.ldexp, partials=("ldexp(1 + 0*a, b)", None), spelling="float_ldexp(a, b)")
+
+# ------------------------------------------------------------------------------------ comparison and logic
+for _name, _sign, _pair in (("less", "<", None), ("less_equal", "<=", None), ("greater", ">", None),
+                            ("greater_equal", ">=", None), ("equal", "==", "(ar == br) & (ai == bi)"),
+                            ("not_equal", "!=", "(ar != br) | (ai != bi)")):
+    _texts = {"*": f"a {_sign} b"}
+    _texts["c"] = (_pair or f"(ar {_sign} br) & (ar != br) | (ar == br) & (ai {_sign} bi)",)
+    pointwise(_name, getattr(np, _name), partials=(None, None), spelling=_texts)
+pointwise("logical_and", np.logical_and, partials=(None, None), spelling={"*": "(a != 0) & (b != 0)"})
+pointwise("logical_or", np.logical_or, partials=(None, None), spelling={"*": "(a != 0) | (b != 0)"})
+pointwise("logical_xor", np.logical_xor, partials=(None, None), spelling={"*": "(a != 0) ^ (b != 0)"})
+pointwise("logical_not", np.logical_not, partials=(None,), spelling={"*": "a == 0", "c": ("(ar == 0) & (ai == 0)",)})
+pointwise("isnan", np.isnan, partials=(None,), spelling={"f": "a != a", "*": "False", "c": ("(ar != ar) | (ai != ai)",)})
+pointwise("isinf", np.isinf, partials=(None,),
+          spelling={"f": "abs(a) == inf", "*": "False", "c": ("(abs(ar) == inf) | (abs(ai) == inf)",)})
+pointwise("isfinite", np.isfinite, partials=(None,),
+          spelling={"f": "abs(a) < inf", "*": "True", "c": ("(abs(ar) < inf) & (abs(ai) < inf)",)})
+pointwise("bitwise_and", np.bitwise_and, partials=(None, None), spelling="a & b")
+pointwise("bitwise_or", np.bitwise_or, partials=(None, None), spelling="a | b")
+pointwise("bitwise_xor", np.bitwise_xor, partials=(None, None), spelling="a ^ b")
+pointwise("invert", np.invert, partials=(None,), spelling="~a")
+pointwise("left_shift", np.left_shift, partials=(None, None), spelling="shift_left(a, b)")
+pointwise("right_shift", np.right_shift, partials=(None, None), spelling="shift_right(a, b)")
+pointwise("bitwise_count", np.bitwise_count, partials=(None,), spelling="bit_count(a)")
+pointwise("gcd", np.gcd, partials=(None, None), spelling="int_gcd(a, b)")
+pointwise("lcm", np.lcm, partials=(None, None), spelling="int_lcm(a, b)")
+
+# ----------------------------------------------------------------------------------- scipy.special ufuncs
+_S = "scipy.special."
+pointwise("expit", _S + "expit", partials=("y*(1 - y)",), plain=(0,), spelling="sigmoid(a)")
+pointwise("log_expit", _S + "log_expit", partials=("expit(-a)",), plain=(0,), spelling="log_sigmoid(a)")
+pointwise("logit", _S + "logit", partials=("1/(a*(1 - a))",), sample={"a": {"low": 0.1, "high": 0.9}},
+          spelling="log(a/(1 - a))")
+pointwise("erf", _S + "erf", partials=("1.1283791670955126*exp(-a*a)",), plain=(0,))
+pointwise("erfc", _S + "erfc", partials=("-1.1283791670955126*exp(-a*a)",), plain=(0,))
+pointwise("erfcx", _S + "erfcx", partials=("2*a*y - 1.1283791670955126",))
+pointwise("erfinv", _S + "erfinv", partials=("0.8862269254527580*exp(y*y)",), sample={"a": UNIT})
+pointwise("ndtr", _S + "ndtr", partials=("0.3989422804014327*exp(-0.5*a*a)",), plain=(0,),
+          spelling="0.5*erfc(a*-0.7071067811865476)")
+pointwise("log_ndtr", _S + "log_ndtr", partials=("0.3989422804014327*exp(-0.5*a*a - y)",))
+pointwise("ndtri", _S + "ndtri", partials=("2.5066282746310002*exp(0.5*y*y)",), sample={"a": {"low": 0.1, "high": 0.9}})
+pointwise("gammaln", _S + "gammaln", partials=("psi(a)",), sample={"a": POSITIVE})
+pointwise("gamma", _S + "gamma", partials=("y*psi(a)",), sample={"a": POSITIVE})
+pointwise("psi", _S + "psi", partials=("zeta(2, a)",), sample={"a": POSITIVE})
+pointwise("zeta", _S + "zeta", partials=(None, "-a*zeta(a + 1, b)"), why="zeta has no derivative in its order",
+          sample={"a": {"low": 2.0, "high": 5.0}, "b": POSITIVE})
+pointwise("xlogy", _S + "xlogy", partials=("log(b)", "a/b"), sample={"b": POSITIVE},
+          spelling="select((a == 0) & (b == b), 0, a*log(b))")
+pointwise("xlog1py", _S + "xlog1py", partials=("log1p(b)", "a/(1 + b)"), sample={"b": POSITIVE},
+          spelling="select((a == 0) & (b == b), 0, a*log1p(b))")
+pointwise("entr", _S + "entr", partials=("-log(a) - 1",), sample={"a": POSITIVE},
+          spelling="select(a > 0, -a*log(a), select(a == 0, 0, select(a != a, a, -inf)))")
+pointwise("rel_entr", _S + "rel_entr", partials=("log(a/b) + 1", "-a/b"), sample={"a": POSITIVE, "b": POSITIVE},
+          spelling="select((a > 0) & (b > 0), a*log(a/b), select((a == 0) & (b >= 0), 0, "
+                   "select((a != a) | (b != b), a + b, inf)))")
+pointwise("kl_div", _S + "kl_div", partials=("log(a/b)", "1 - a/b"), sample={"a": POSITIVE, "b": POSITIVE},
+          spelling="select((a > 0) & (b > 0), a*log(a/b) - a + b, select((a == 0) & (b >= 0), b, "
+                   "select((a != a) | (b != b), a + b, inf)))")
+pointwise("i0", _S + "i0", np.i0, partials=("i1(a)",))
+pointwise("i1", _S + "i1", partials=("i0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
+pointwise("i0e", _S + "i0e", partials=("i1e(a) - copysign(1, a)*y",), sample={"a": NONZERO})
+pointwise("i1e", _S + "i1e", partials=("i0e(a) - y*(copysign(1, a) + 1/a)",), sample={"a": NONZERO})
+pointwise("j0", _S + "j0", partials=("-j1(a)",))
+pointwise("j1", _S + "j1", partials=("j0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
+pointwise("betaln", _S + "betaln", partials=("psi(a) - psi(a + b)", "psi(b) - psi(a + b)"),
+          sample={"a": POSITIVE, "b": POSITIVE}, spelling="gammaln(a) + gammaln(b) - gammaln(a + b)")
+pointwise("exp10", _S + "exp10", partials=("y*2.302585092994046",), spelling="exp2(a*3.321928094887362)")
+pointwise("softplus", None, partials=("expit(a)",), plain=(0,), eager=lambda a: np.logaddexp(np.zeros_like(a), a),
+          dtypes=lambda d: d)
+
+# -------------------------------------------------------------------------- helpers of derivative rules
+
+
+def _like(a, *rest):
+    return a
+
+
+def _safe_mul(c, p):
+    """Multiply, but give 0 where c is exactly 0 (p may be inf or NaN there)."""
+    return np.where(c == 0, np.zeros_like(c), c * p)
+
+
+pointwise("ratio", None, partials=("select(b == 0, 0, 1/select(b == 0, 1, b))", "-y*select(b == 0, 0, 1/select(b == 0, 1, b))"),
+          dtypes=_like, eager=lambda a, b: np.where(b == 0, np.zeros_like(a), a / np.where(b == 0, np.ones_like(b), b)),
+          spelling="select(b == 0, 0, a / select(b == 0, 1, b))")
+pointwise("tieshare", None, partials=(None, None), dtypes=_like, spelling="select(a == b, 0.5, select(a > b, 1, 0))",
+          eager=lambda a, b: np.where(a == b, 0.5, a > b).astype(a.dtype))
+pointwise("tieshare_number", None, partials=(None, None), dtypes=_like,
+          spelling="select(a == b, 0.5, select((a > b) | (b != b), 1, 0))",
+          eager=lambda a, b: np.where(a == b, 0.5, (a > b) | (b != b)).astype(a.dtype))
+pointwise("softshare", None, partials=("y*(1 - y)", "-y*(1 - y)"), plain=(0, 1), dtypes=_like,
+          spelling="select(a == b, 0.5, sigmoid(a - b))",
+          eager=lambda a, b: np.where(a == b, 0.5, 1 / (1 + np.exp(b - a))).astype(a.dtype))
+pointwise("sinc_slope", None, partials=("select(a == 0, -3.289868133696453, (-9.869604401089358*sinc(a) - 2*y/select(a == 0, 1, a)))",),
+          plain=(0,), dtypes=_like,
+          spelling="select(abs(a) < 1e-4, a*-3.289868133696453, (cos(a*3.141592653589793) - "
+                   "sin(a*3.141592653589793)/(a*3.141592653589793))/a)",
+          eager=lambda a: np.where(abs(a) < 1e-4, a * -np.pi**2 / 3,
+                                   (np.cos(np.pi * a) - np.sinc(a)) / np.where(a == 0, 1, a)).astype(a.dtype))
+
+
+def _product_rules(name):
+    """Rules of a product c*p in both arguments, with safe products in turn (DECISIONS 14)."""
+    def jvp(tangents, at):
+        row = TABLE["safe_mul"]
+        terms = [bind(row, (t, at.x(1 - i))) for i, t in enumerate(tangents) if t is not None]
+        return (terms[0] + terms[1] if len(terms) == 2 else terms[0],)
+
+    def vjp(cotangents, at):
+        ct, out = cotangents[0], []
+        for i in range(2):
+            if not at.needs[i]:
+                out.append(None)
+                continue
+            p = at.x(1 - i)
+            p = np.conj(p) if dtype_of(p).kind == "c" else p
+            out.append(unbroadcast(bind(TABLE["safe_mul"], (ct, p)), at.shape(i)))
+        return out
+    return jvp, vjp
+
+
+_jvp, _vjp = _product_rules("safe_mul")
+custom("safe_mul", kind="pointwise", eager=_safe_mul, jvp=_jvp, vjp=_vjp, partials=("b", "a"),
+       infer=lambda a, b: ((broadcast(a.shape, b.shape), np.result_type(a.dtype, b.dtype)),),
+       spelling={"*": "select(a == 0, 0, a * b)",
+                 "c": ("select((ar == 0) & (ai == 0), 0, ar*br - ai*bi)",
+                       "select((ar == 0) & (ai == 0), 0, ar*bi + ai*br)")})
+
+
+# --------------------------------------------------------------- absolute value, sign and complex parts
+def _abs_dtype(d):
+    return np.dtype(f"f{d.itemsize // 2}") if d.kind == "c" else d
+
+
+def _abs_jvp(tangents, at):
+    if at.dtype(0).kind == "c":
+        return (np.real(bind(TABLE["safe_mul"], (tangents[0], np.conj(_direction(at.x(0)))))),)
+    return (tangents[0] * np.sign(at.x(0)),)
+
+
+def _abs_vjp(cotangents, at):
+    if at.dtype(0).kind == "c":
+        return [bind(TABLE["safe_mul"], (_to_dtype(cotangents[0], at.dtype(0)), _direction(at.x(0))))]
+    return [cotangents[0] * np.sign(at.x(0))]
+
+
+def _direction(z):
+    """Return z/|z|, and 0 at 0."""
+    size = np.abs(z)
+    one = bind(TABLE["select"], (size == 0, np.asarray(1, size.dtype), size))
+    return z / _to_dtype(one, dtype_of(z))
+
+
+def _to_dtype(x, dtype):
+    return x if x.dtype == dtype else bind(TABLE["cast"], (x,), {"dtype": np.dtype(dtype)})
+
+
+custom("absolute", np.absolute, kind="pointwise", function=np.absolute, eager=np.absolute, jvp=_abs_jvp, vjp=_abs_vjp, partials=("sign(a)",),
+       infer=lambda a: ((a.shape, _abs_dtype(a.dtype)),),
+       spelling={"f": "abs(a)", "i": "select(a < 0, -a, a)", "u": "a", "b": "a", "c": ("hypot(ar, ai)",)})
+
+
+def _sign_jvp(tangents, at):
+    if at.dtype(0).kind != "c":
+        return (None,)
+    z, y = at.x(0), at.y()
+    t = bind(TABLE["safe_mul"], (tangents[0], 1 / _to_dtype(np.abs(z), dtype_of(z))))
+    return (t - y * _to_dtype(np.real(np.conj(y) * t), dtype_of(z)),)
+
+
+def _sign_vjp(cotangents, at):
+    if at.dtype(0).kind != "c":
+        return [None]
+    z, y, ct = at.x(0), at.y(), cotangents[0]
+    inner = ct - y * _to_dtype(np.real(np.conj(y) * ct), dtype_of(z))
+    return [bind(TABLE["safe_mul"], (inner, 1 / _to_dtype(np.abs(z), dtype_of(z))))]
+
+
+custom("sign", np.sign, kind="pointwise", function=np.sign, eager=np.sign, jvp=_sign_jvp, vjp=_sign_vjp, partials=(None,),
+       infer=lambda a: ((a.shape, a.dtype),),
+       spelling={"f": "select(a > 0, 1, select(a < 0, -1, a * 0))", "i": "select(a > 0, 1, select(a < 0, -1, 0))",
+                 "u": "select(a > 0, 1, 0)",
+                 "c": ("select((ar == 0) & (ai == 0), 0, ar/hypot(ar, ai))",
+                       "select((ar == 0) & (ai == 0), 0, ai/hypot(ar, ai))")})
+custom("conjugate", np.conjugate, kind="pointwise", function=np.conjugate, eager=np.conjugate, partials=("1",),
+       jvp=lambda tangents, at: (np.conj(tangents[0]),), vjp=lambda cotangents, at: [np.conj(cotangents[0])],
+       infer=lambda a: ((a.shape, a.dtype),), spelling={"*": "a", "c": ("ar", "-ai")})
+custom("real", kind="pointwise", eager=np.real, partials=("1",), infer=lambda a: ((a.shape, _abs_dtype(a.dtype)),),
+       jvp=lambda tangents, at: (np.real(tangents[0]),),
+       vjp=lambda cotangents, at: [_to_dtype(cotangents[0], at.dtype(0))], spelling={"*": "a", "c": ("ar",)})
+custom("imag", kind="pointwise", eager=lambda a: np.imag(a).copy(), partials=("1",),
+       infer=lambda a: ((a.shape, _abs_dtype(a.dtype)),), jvp=lambda tangents, at: (np.imag(tangents[0]),),
+       vjp=lambda cotangents, at: [_to_dtype(cotangents[0], at.dtype(0)) * _imaginary_unit(at.dtype(0))],
+       spelling={"c": ("ai",)})
+
+
+def _imaginary_unit(dtype):
+    return np.asarray(1j, dtype)[()]
+
+
+@composite(np.real)
+def real(val):
+    """Real part; a real array is its own."""
+    return bind(TABLE["real"], (val,)) if val.dtype.kind == "c" else val
+
+
+@composite(np.imag)
+def imag(val):
+    """Imaginary part; zeros for a real array."""
+    return bind(TABLE["imag"], (val,)) if val.dtype.kind == "c" else np.zeros_like(val)
+
+
+@composite(np.fabs)
+def fabs(x):
+    """Absolute value as a float."""
+    return np.abs(_to_dtype(x, F64) if x.dtype.kind in "iub" else x)
+
+
+@composite(np.angle)
+def angle(z, deg=False):
+    """Angle of complex numbers."""
+    out = np.arctan2(np.imag(z), np.real(z))
+    return np.degrees(out) if deg else out
+
+
+# ------------------------------------------------------------------------------------- cast and selection
+def _cast_linear(ct, dtype):
+    """Transpose of a cast: the real part where the input is real, nothing where it is no float."""
+    if dtype.kind not in "fc":
+        return None
+    if ct.dtype.kind == "c" and dtype.kind == "f":
+        ct = np.real(ct)
+    return _to_dtype(ct, dtype)
+
+
+def _cast_eager(a, dtype):
+    return np.real(a).astype(dtype) if np.asarray(a).dtype.kind == "c" and dtype.kind != "c" else np.asarray(a).astype(dtype)[()]
+
+
+def _cast_jvp(tangents, at, dtype):
+    return (_cast_linear(tangents[0], dtype),)
+
+
+def _cast_vjp(cotangents, at, dtype):
+    return [_cast_linear(cotangents[0], at.dtype(0))]
+
+
+custom("cast", kind="pointwise", eager=_cast_eager, infer=lambda a, dtype: ((a.shape, dtype),), jvp=_cast_jvp,
+       vjp=_cast_vjp, partials=("1",), spelling={"*": "cast"})
+custom("copy", kind="pointwise", eager=lambda a: np.array(a)[()], infer=lambda a: ((a.shape, a.dtype),), partials=("1",),
+       jvp=lambda tangents, at: (tangents[0],), vjp=lambda cotangents, at: [cotangents[0]],
+       spelling={"*": "a", "c": ("ar", "ai")})
+
+
+def _select_infer(c, x, y):
+    return ((broadcast(c.shape, x.shape, y.shape), x.dtype),)
+
+
+def _select_jvp(tangents, at):
+    _, tx, ty = tangents
+    tx = zeros_like(at, 1) if tx is None else tx
+    ty = zeros_like(at, 2) if ty is None else ty
+    return (bind(TABLE["select"], (at.x(0), tx, ty)),)
+
+
+def _select_vjp(cotangents, at):
+    ct, c = cotangents[0], at.x(0)
+    zero = np.asarray(0, ct.dtype)[()]
+    return [None,
+            unbroadcast(bind(TABLE["select"], (c, ct, zero)), at.shape(1)) if at.needs[1] else None,
+            unbroadcast(bind(TABLE["select"], (c, zero, ct)), at.shape(2)) if at.needs[2] else None]
+
+
+custom("select", kind="pointwise", eager=lambda c, x, y: np.where(c, x, y)[()], infer=_select_infer, jvp=_select_jvp,
+       vjp=_select_vjp, partials=(None, "1", "1"),
+       spelling={"*": "select(a, b, c)", "c": ("select(a, br, cr)", "select(a, bi, ci)")})
+
+
+def _formula_select(c, x, y):
+    """Choose in formulas: Python numbers take the dtype of the other branch."""
+    like = next((v for v in (x, y) if hasattr(v, "dtype") and v.dtype.kind in "fc"), None)
+    dtype = F64 if like is None else like.dtype
+    x, y = (v if hasattr(v, "dtype") else np.asarray(v, dtype)[()] for v in (x, y))
+    if not hasattr(c, "dtype"):
+        c = np.asarray(c)
+    return bind(TABLE["select"], (c, x, y))
+
+
+def install_formulas(formulas):
+    """Enter the names of formulas that are no NumPy functions."""
+    formulas["select"] = _formula_select
+
+
+# ------------------------------------------------------------------------ power by a constant exponent
+def _integer_power_eager(a, n):
+    return np.power(a, n) if n >= 0 or np.asarray(a).dtype.kind in "fc" else np.float_power(a, n)
+
+
+def _integer_power_slope(at, n):
+    a = at.x(0)
+    if n == 1:
+        return np.ones_like(a)
+    if n == 2:
+        return 2 * a
+    return n * bind(TABLE["integer_power"], (a,), {"n": n - 1})
+
+
+def _integer_power_vjp(cotangents, at, n):
+    p = _integer_power_slope(at, n)
+    p = np.conj(p) if dtype_of(p).kind == "c" else p
+    return [bind(TABLE["safe_mul"], (cotangents[0], p))]
+
+
+custom("integer_power", kind="pointwise", eager=_integer_power_eager, infer=lambda a, n: ((a.shape, a.dtype),),
+       jvp=lambda tangents, at, n: (bind(TABLE["safe_mul"], (tangents[0], _integer_power_slope(at, n))),),
+       vjp=_integer_power_vjp, partials=("n",), spelling={"*": "integer_power"})
+MAX_POWER = 64
+
+
+@composite(np.power)
+def power(x1, x2):
+    """Power; an exponent that is a number shapes the code: squares, products, roots."""
+    from nscan.array import apply_ufunc, as_operand, resolve
+    base, exponent = as_operand(x1), as_operand(x2)
+    if hasattr(base, "node") and not hasattr(exponent, "node") and np.ndim(exponent) == 0:
+        n = exponent.item() if hasattr(exponent, "item") else exponent
+        types = (base.dtype, exponent.dtype if hasattr(exponent, "dtype") else type(exponent))
+        dtype = resolve(TABLE["power"], types)[1]
+        if isinstance(n, (int, float)) and dtype.kind in "fc" and (n == int(n) if abs(n) <= MAX_POWER else False):
+            return _constant_power(_to_dtype(base, dtype), int(n))
+        if n == 0.5 and dtype.kind in "fc":
+            return np.sqrt(_to_dtype(base, dtype))
+        if isinstance(n, int) and dtype.kind in "iu" and 0 <= n <= MAX_POWER:
+            return _constant_power(_to_dtype(base, dtype), n)
+        if isinstance(n, int) and n < 0 and dtype.kind in "iu":
+            raise errors.ArithmeticStepError("Integers to negative integer powers are not allowed.")
+    return apply_ufunc(TABLE["power"], (base, exponent))
+
+
+def _constant_power(base, n):
+    if n == 0:
+        return np.ones_like(base)
+    if n == 1:
+        return +base
+    if n == 2:
+        return np.square(base)
+    if n == -1:
+        return np.reciprocal(base)
+    return bind(TABLE["integer_power"], (base,), {"n": n})
+
+
+@composite(np.divmod)
+def divmod_(x1, x2):
+    """Quotient and remainder."""
+    return np.floor_divide(x1, x2), np.remainder(x1, x2)
+
+
+@composite(np.modf)
+def modf(x):
+    """Fractional and integral parts."""
+    whole = np.trunc(x)
+    return np.copysign(x - whole, x), whole

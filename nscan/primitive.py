@@ -1,0 +1,411 @@
+"""One primitive is one row: its NumPy names, eager rule, shape rule, derivatives and scalar spelling.
+
+`TABLE` holds every row. A row is made by one of four makers:
+
+=============  ==================================================  ========================================
+maker          you write                                           you get
+=============  ==================================================  ========================================
+`pointwise`    partials as text over inputs a, b, c and output y,  broadcasting, jvp, vjp, every target,
+               a spelling, holomorphic or not                      tests
+`linear`       the transpose                                       jvp is the row itself, vjp the transpose
+`reduction`    identity, combination, partials                     loops, fixed partial sums, parallel form
+`custom`       every rule                                          nothing hidden
+=============  ==================================================  ========================================
+
+`composite` adds a NumPy name that is spelled with other names and needs no row.
+"""
+
+import dataclasses
+import difflib
+import sys
+
+import numpy as np
+
+from nscan import errors
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """A primitive operation.
+
+    Attributes
+    ----------
+    name : str
+        Its name on tapes.
+    kind : str
+        The maker: pointwise, linear, reduction or custom.
+    infer : callable
+        ``infer(*inputs, **params)`` gives a tuple of (shape, dtype), one for each output.
+    eager : callable
+        ``eager(*arrays, **params)`` computes the outputs with NumPy.
+    jvp, vjp : callable or None
+        ``jvp(tangents, at, **params)`` and ``vjp(cotangents, at, **params)``, `at` a `Point`; None where
+        every derivative is zero. Zero tangents and cotangents are None.
+    spelling : dict
+        Scalar text by kind of dtype: ``{"f": "sqrt(a*a + b*b)"}``; complex ones have two texts.
+    outputs : int or None
+        Number of outputs; None if it depends on the parameters.
+    why : str
+        For rows without derivatives of some input: the reason that an error gives.
+    joint : callable or None
+        ``joint(values, tangents, params)`` where value and tangent are computed together (loops).
+    pair : callable or None
+        ``pair(inputs, params, active)`` gives the parameters with which the equation also keeps what its
+        backward pass reads, and the number of outputs that the user sees (loops).
+    partials : tuple
+        Texts of the partials of a pointwise row.
+    function : ufunc, str or None
+        The NumPy ufunc of a pointwise row, or the name of SciPy's.
+    sample : dict
+        Where tests sample the row: domains of the inputs, exclusions, tolerances.
+    """
+
+    name: str
+    kind: str
+    infer: object
+    eager: object
+    jvp: object = None
+    vjp: object = None
+    spelling: dict = dataclasses.field(default_factory=dict)
+    outputs: int = 1
+    why: str = ""
+    joint: object = None
+    pair: object = None
+    partials: tuple = ()
+    function: object = None
+    sample: dict = dataclasses.field(default_factory=dict)
+
+    def __repr__(self):
+        return f"Row({self.name})"
+
+
+class Point:
+    """Where a derivative is taken: inputs and outputs of an equation, read only when a rule asks for them.
+
+    Which values the rules of a step read decides what a loop keeps for its backward pass.
+    """
+
+    __slots__ = ("_inputs", "_outputs", "_read", "needs")
+
+    def __init__(self, inputs, outputs, read, needs):
+        self._inputs = inputs
+        self._outputs = outputs
+        self._read = read
+        self.needs = needs
+
+    def x(self, i):
+        """Value of input i."""
+        return self._read(self._inputs[i])
+
+    def y(self, j=0):
+        """Value of output j."""
+        return self._read(self._outputs[j])
+
+    def shape(self, i):
+        """Shape of input i (costs nothing)."""
+        return getattr(self._inputs[i], "shape", ())
+
+    def ndim(self, i):
+        """Number of axes of input i."""
+        return len(self.shape(i))
+
+    def dtype(self, i):
+        """Return the dtype of input i (costs nothing)."""
+        return dtype_of(self._inputs[i])
+
+    @property
+    def count(self):
+        """Number of inputs."""
+        return len(self._inputs)
+
+
+class Table:
+    """All rows by name, and what stands for each NumPy and SciPy function."""
+
+    def __init__(self):
+        self.rows = {}
+        self.fronts = {}
+        self.scipy = {}
+        self._scipy_seen = False
+
+    def add(self, row, *names):
+        """Enter a row; `names` are NumPy functions or texts such as ``scipy.special.expit``."""
+        assert row.name not in self.rows, row.name
+        self.rows[row.name] = row
+        for name in names:
+            self.add_front(name, row)
+        return row
+
+    def add_front(self, name, front):
+        """Let a row, or a function spelled with others, stand for a NumPy or SciPy function."""
+        if isinstance(name, str):
+            self.scipy[name.rpartition(".")[2]] = front
+        elif name is not None:
+            self.fronts[name] = front
+
+    def front(self, function):
+        """Return what stands for a NumPy or SciPy function, or None."""
+        found = self.fronts.get(function)
+        if found is None and not self._scipy_seen and "scipy.special" in sys.modules:
+            module = sys.modules["scipy.special"]
+            self.fronts.update({getattr(module, n): f for n, f in self.scipy.items() if hasattr(module, n)})
+            self._scipy_seen = True
+            found = self.fronts.get(function)
+        return found
+
+    def __getitem__(self, name):
+        return self.rows[name]
+
+    def __iter__(self):
+        return iter(self.rows.values())
+
+
+TABLE = Table()
+OURS = {"logsumexp": "ns.logsumexp", "softmax": "ns.softmax", "log_softmax": "ns.log_softmax"}
+
+
+def unsupported(function):
+    """Build the error for a function without a row: it names the function and the nearest supported one."""
+    name = getattr(function, "__name__", str(function))
+    module = (getattr(function, "__module__", "") or "numpy").replace("_core", "").split("._")[0].rstrip(".")
+    text = f"{module}.{name} is not supported on traced arrays"
+    if name in OURS:
+        return errors.UnsupportedError(f"{text}; use {OURS[name]}")
+    known = {getattr(f, "__name__", ""): f for f in TABLE.fronts}
+    near = difflib.get_close_matches(name, [k for k in known if k != name], 1, 0.5)
+    return errors.UnsupportedError(text + (f"; the nearest supported function is np.{near[0]}" if near else ""))
+
+
+def dtype_of(x):
+    """Return the dtype of an array, a traced array, a Var, or a number."""
+    return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+
+
+# ---------------------------------------------------------------------------------------------- shapes
+def broadcast(*shapes):
+    """Broadcast shapes by NumPy's rule; a size known only at run time equals itself and meets 1."""
+    first = shapes[0]
+    if all(s == first or not s for s in shapes[1:]) and (first or not any(shapes)):
+        return first
+    ndim = max(map(len, shapes))
+    out = []
+    for axis in range(-ndim, 0):
+        size = 1
+        for shape in shapes:
+            if len(shape) < -axis:
+                continue
+            d = shape[axis]
+            if type(d) is int and d == 1 or d is size:
+                continue
+            if type(size) is int and size == 1:
+                size = d
+            elif type(d) is not int or type(size) is not int or d != size:
+                raise errors.SizeError(
+                    "operands could not be broadcast together with shapes " + " ".join(map(shape_text, shapes)))
+        out.append(size)
+    return tuple(out)
+
+
+def shape_text(shape):
+    """Write a shape as a tuple, sizes known only at run time as ``?``."""
+    inner = ", ".join(str(d) if type(d) is int else "?" for d in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def unbroadcast(x, shape):
+    """Sum a cotangent over the axes along which an operand of that shape was repeated."""
+    if x is None or x.shape == shape:
+        return x
+    lead = len(x.shape) - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        lead + k for k, d in enumerate(shape) if type(d) is int and d == 1 and x.shape[lead + k] is not d
+        and not (type(x.shape[lead + k]) is int and x.shape[lead + k] == 1))
+    if axes:
+        x = np.sum(x, axis=axes)
+    return x if x.shape == tuple(shape) else np.reshape(x, shape)
+
+
+# ---------------------------------------------------------------------------------------------- makers
+class Text:
+    """A formula over a, b, c (inputs) and y (output), evaluated on arrays or on traced arrays."""
+
+    def __init__(self, source):
+        self.source = source
+        self.code = compile(source, f"<nscan {source}>", "eval")
+        self.names = set(self.code.co_names)
+
+    def __call__(self, at):
+        scope = {name: at.y() if name == "y" else at.x("abcd".index(name)) if name in "abcd" else FORMULAS[name]
+                 for name in self.names}
+        return eval(self.code, {}, scope)
+
+
+class _Formulas(dict):
+    """Names that formulas may use: NumPy's, SciPy's ufuncs, and rows without a NumPy name."""
+
+    def __missing__(self, name):
+        if hasattr(np, name) and name not in ("where",):
+            value = getattr(np, name)
+        elif name in TABLE.rows and name not in TABLE.scipy:
+            row = TABLE.rows[name]
+
+            def value(*args):
+                return bind(row, args)
+        else:
+            import scipy.special
+            value = getattr(scipy.special, name)
+        self[name] = value
+        return value
+
+
+FORMULAS = _Formulas()
+
+
+def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphic=True, dtypes=None,
+              eager=None, sample=None, why=""):
+    """Add a row that acts on each element.
+
+    Parameters
+    ----------
+    name : str
+    *functions : NumPy functions (ufuncs) or texts ``"scipy.special.name"``
+        The first one is the eager rule unless `eager` is given.
+    partials : tuple of str or None
+        One for each input, over a, b, c and y. None: the derivative is zero. ``"1"``, ``"-1"``: as is.
+    plain : tuple of int
+        Inputs whose partial is finite by construction: a plain product serves instead of `safe_mul`.
+    spelling : dict or str or None
+        Scalar text for each kind of dtype (f, i, u, b, c); a str serves all; None: the row's own name.
+    holomorphic : bool
+        The vjp conjugates the partial of complex arguments.
+    dtypes : callable or None
+        ``dtypes(*dtypes)`` gives the dtype of the output; by default the eager ufunc resolves it.
+    sample : dict or None
+        Domains for tests.
+    """
+    count = len(partials)
+    formulas = tuple(Text(p) if p not in (None, "1", "-1") else p for p in partials)
+    run = eager or _eager(functions[0])
+    resolve = dtypes or ufunc_dtype(functions[0])
+
+    def infer(*inputs):
+        return ((broadcast(*[x.shape for x in inputs]), resolve(*[x.dtype for x in inputs])),)
+
+    def jvp(tangents, at):
+        total = None
+        for i, tangent in enumerate(tangents):
+            if tangent is None or formulas[i] is None:
+                continue
+            term = _scaled(tangent, formulas[i], at, i in plain, False)
+            total = term if total is None else total + term
+        return (total,)
+
+    def vjp(cotangents, at):
+        ct = cotangents[0]
+        out = []
+        for i in range(count):
+            if formulas[i] is None or not at.needs[i]:
+                out.append(None)
+                continue
+            out.append(unbroadcast(_scaled(ct, formulas[i], at, i in plain, holomorphic), at.shape(i)))
+        return out
+
+    zero = all(p is None for p in partials)
+    texts = {"*": spelling} if isinstance(spelling, str) else (spelling or {})
+    row = Row(name, "pointwise", infer, run, None if zero else jvp, None if zero else vjp, texts,
+              partials=tuple(partials), function=functions[0], sample=sample or {}, why=why)
+    return TABLE.add(row, *functions)
+
+
+def _scaled(ct, formula, at, plain, conjugate):
+    if formula == "1":
+        return ct
+    if formula == "-1":
+        return -ct
+    p = formula(at)
+    if conjugate and dtype_of(p).kind == "c":
+        p = np.conj(p)
+    return ct * p if plain else FORMULAS["safe_mul"](ct, p)
+
+
+def _eager(function):
+    if isinstance(function, str):
+        return lambda *arrays: ufunc_of(function)(*arrays)
+    return function
+
+
+def ufunc_of(function):
+    """Return a NumPy ufunc, or SciPy's by its name."""
+    if isinstance(function, str):
+        import scipy.special
+        return getattr(scipy.special, function.rpartition(".")[2])
+    return function
+
+
+def ufunc_dtype(function):
+    """Make the rule that asks a ufunc for its output dtype, remembered for each tuple of dtypes."""
+    known = {}
+
+    def resolve(*dtypes):
+        found = known.get(dtypes)
+        if found is None:
+            found = known[dtypes] = ufunc_of(function).resolve_dtypes((*dtypes, None))[-1]
+        return found
+    return resolve
+
+
+def linear(name, *functions, infer, eager, transpose, spelling=None, sample=None, inputs=1):
+    """Add a row that is linear in its first `inputs` inputs (jointly); the others carry no derivative.
+
+    ``transpose(cotangent, at, **params)`` gives the cotangents of those inputs as a tuple.
+    """
+    def jvp(tangents, at, **params):
+        moving = tangents[:inputs]
+        if all(t is None for t in moving):
+            return (None,)
+        full = [zeros_like(at, i) if t is None else t for i, t in enumerate(moving)]
+        return (bind(TABLE[name], (*full, *[at.x(i) for i in range(inputs, at.count)]), params),)
+
+    def vjp(cotangents, at, **params):
+        out = transpose(cotangents[0], at, **params)
+        return (*out, *[None] * (at.count - len(out)))
+
+    row = Row(name, "linear", infer, eager, jvp, vjp, spelling or {}, sample=sample or {})
+    return TABLE.add(row, *functions)
+
+
+def zeros_like(at, i):
+    """Zeros with shape and dtype of input i of a Point, without reading it."""
+    return full(at.shape(i), 0, at.dtype(i))
+
+
+def full(shape, value, dtype):
+    """Make an array of one value; a traced one where a size is known only at run time."""
+    if all(type(d) is int for d in shape):
+        return np.broadcast_to(np.asarray(value, dtype), shape)
+    sizes = [d for d in shape if type(d) is not int]
+    template = tuple(d if type(d) is int else None for d in shape)
+    return bind(TABLE["fill"], (np.asarray(value, dtype), *sizes), {"template": template})
+
+
+def custom(name, *functions, infer, eager, kind="custom", **rules):
+    """Add a row with every rule written out; `rules` are fields of `Row`."""
+    return TABLE.add(Row(name, kind, infer, eager, **rules), *functions)
+
+
+def composite(*functions):
+    """Let a Python function, spelled with other NumPy names, stand for NumPy functions."""
+    def enter(function):
+        for f in functions:
+            TABLE.add_front(f, function)
+        return function
+    return enter
+
+
+# The trace fills this in: rows know how to apply themselves without importing what traces them.
+_BIND = []
+
+
+def bind(row, inputs, params=None):
+    """Apply a row to arrays, traced arrays and numbers; see `nscan.trace.bind`."""
+    return _BIND[0](row, inputs, params or {})

@@ -1,0 +1,251 @@
+"""From a Python step to a loop equation: tracing, the types of states, constants, checks.
+
+The type of a state is a fixed point: the smallest dtype, at or above that of its initial value, for which the
+step returns that dtype. A Python number as initial value is weak: it takes what the step returns.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from nscan import errors
+from nscan.array import as_operand, astype
+from nscan.primitive import TABLE, bind, shape_text
+from nscan.tape import Loop, key, locate
+from nscan.trace import StepTrace, Traced, check_array, current_step
+
+WEAK_DTYPES = {bool: np.dtype(bool), int: np.dtype("i8"), float: np.dtype("f8"), complex: np.dtype("c16")}
+
+
+@dataclasses.dataclass
+class Carry:
+    """A state while its type is being found.
+
+    Attributes
+    ----------
+    initial : list of arrays or numbers
+        The values y[-1], y[-2], ... that the step may see.
+    name : str
+        How messages call it: ``state 'h' (outputs_info[0])``.
+    dtype, weak, shape :
+        Its type so far; `weak` is the Python type of a number that has no dtype of its own.
+    """
+
+    initial: list
+    name: str
+    dtype: object = None
+    weak: object = None
+    shape: tuple = ()
+
+    def __post_init__(self):
+        first = self.initial[0]
+        if hasattr(first, "dtype"):
+            self.dtype, self.shape = first.dtype, tuple(first.shape)
+        else:
+            self.weak = type(first)
+            self.dtype = WEAK_DTYPES[self.weak]
+        self.free_shape = not self.shape
+
+    @property
+    def type(self):
+        """Hashable type."""
+        return self.dtype, self.weak, self.shape
+
+    def absorb(self, x):
+        """Let the type follow what the step returns; return whether it changed."""
+        before = self.type
+        if tuple(x.shape) != self.shape:
+            if not self.free_shape:
+                raise errors.StateShapeError(f"{self.name}: the step returns shape {shape_text(x.shape)}{_place(x)}, the initial "
+                                             f"value has shape {shape_text(self.shape)}")
+            self.shape, self.free_shape = tuple(x.shape), False
+        if self.weak is not None:
+            self._settle(x)
+        elif x.dtype != self.dtype:
+            try:
+                wider = np.promote_types(self.dtype, x.dtype)
+            except TypeError:
+                raise errors.StateTypeError(f"{self.name} starts as {self.dtype} but the step returns {x.dtype}{_place(x)}") from None
+            self.dtype = wider if getattr(x, "weak", None) is None else np.result_type(self.dtype, x.weak(0))
+        return self.type != before
+
+    def _settle(self, x):
+        weak = getattr(x, "weak", None)
+        if weak is None:
+            self.weak, self.dtype = None, np.result_type(x.dtype, self.weak(0)) if x.dtype.kind != "b" else x.dtype
+        elif WEAK_DTYPES[weak] != self.dtype:
+            self.dtype = np.promote_types(self.dtype, WEAK_DTYPES[weak])
+            self.weak = {"i": int, "f": float, "c": complex}[self.dtype.kind]
+
+    def values(self):
+        """Initial values, cast and broadcast to the final type."""
+        out = []
+        for x in self.initial:
+            x = astype(x, self.dtype) if hasattr(x, "dtype") else np.asarray(x, self.dtype)
+            out.append(x if tuple(x.shape) == self.shape else np.broadcast_to(x, self.shape))
+        return out
+
+
+def _place(x):
+    """Where a traced array was made."""
+    if isinstance(x, Traced) and x.home.symbolic:
+        for eqn in reversed(x.home.eqns):
+            if x.node in eqn.outputs:
+                place = locate(eqn.where)
+                return f" at {place}: {place.text}" if place else ""
+    return ""
+
+
+@dataclasses.dataclass
+class Call:
+    """Everything that one loop needs: the flat step and what it runs over.
+
+    Attributes
+    ----------
+    step : callable
+        ``step(seq_rows, state_values, constants)`` gives (new value of each carry, rows, stop or None), flat.
+    seqs : list of arrays
+        Each with an axis of steps in front.
+    carries : list of Carry
+    constants : list
+        Leaves of the non_sequences, as given.
+    paths : list of str
+        Names of the constants.
+    name : str
+    """
+
+    step: object
+    seqs: list
+    carries: list
+    constants: list
+    paths: list
+    name: str
+    reverse: bool = False
+    strict: bool = False
+
+
+@dataclasses.dataclass
+class Traced_:
+    """A step, traced: the loop, the operands after n and sequences, what was captured."""
+
+    loop: Loop
+    operands: list
+    captured: list
+
+
+def trace_call(call):
+    """Trace the step of a call until the types of its states are settled.
+
+    Returns
+    -------
+    Traced_
+    """
+    while True:
+        before = [c.type for c in call.carries]
+        traced, news = _trace_once(call)
+        changed = [carry.absorb(x) for carry, x in zip(call.carries, news)]
+        if not any(changed) and all(c.weak is None for c in call.carries):
+            break
+        if not any(changed):
+            for c in call.carries:
+                c.weak = None
+        elif [c.type for c in call.carries] == before:
+            break
+    traced, news = (traced, news) if not any(changed) and before == [c.type for c in call.carries] else _trace_once(call)
+    made = _finish(call, traced, news)
+    _check_hidden_state(call, made)
+    if call.strict and made.captured:
+        shapes = ", ".join(f"{getattr(x, 'dtype', type(x).__name__)}{shape_text(x.shape)}" for x in made.captured)
+        raise errors.SpecError(f"strict=True, but {call.name!r} uses values that are not among its arguments: {shapes}; "
+                               "pass them as non_sequences")
+    return made
+
+
+def _trace_once(call):
+    """Run the step on traced arrays once: (open trace with results, new values of the carries)."""
+    trace = StepTrace(call.name)
+    with trace:
+        rows = [trace.new_input(tuple(x.shape[1:]), x.dtype) for x in call.seqs]
+        states = []
+        for carry in call.carries:
+            for _ in carry.initial:
+                x = trace.new_input(carry.shape, carry.dtype)
+                x.weak = carry.weak
+                states.append(x)
+        constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
+        news, outs, stop = call.step(rows, states, constants)
+        return (trace, states, outs, stop), news
+
+
+def _constant(trace, x, path):
+    """Hand on a constant: arrays as read-only inputs, Python numbers as they are."""
+    if not hasattr(x, "dtype"):
+        if isinstance(x, (bool, int, float, complex, str, bytes)) or callable(x) or x is None:
+            return x
+        x = as_operand(x)
+    if not isinstance(x, Traced):
+        check_array(x, path)
+    scalar = isinstance(x, np.generic) or isinstance(x, Traced) and x.scalar
+    return trace.new_input(tuple(x.shape), x.dtype, scalar=scalar, owner=None if scalar else path)
+
+
+def _finish(call, traced, news):
+    """Close the tape of a traced step and make its loop."""
+    trace, states, outs, stop = traced
+    trace.closed = False
+    with trace:
+        new_states, k = [], 0
+        for carry, new in zip(call.carries, news):
+            depth = len(carry.initial)
+            new = astype(new, carry.dtype) if hasattr(new, "dtype") else np.asarray(new, carry.dtype)
+            new_states += [new, *states[k:k + depth - 1]]
+            k += depth
+        results = [*new_states, *outs, *([] if stop is None else [stop])]
+        tape, captured = trace.finish(results)
+    given = [x if hasattr(x, "dtype") else as_operand(x) for x in call.constants if _is_operand(x)]
+    names = tuple(c.name for c in call.carries for _ in c.initial)
+    loop = Loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), stop=stop is not None,
+                reverse=call.reverse, name=call.name, state_names=names)
+    initial = [v for c in call.carries for v in c.values()]
+    return Traced_(loop, [*initial, *given, *captured], captured)
+
+
+def _is_operand(x):
+    return hasattr(x, "dtype") or not (isinstance(x, (bool, int, float, complex, str, bytes)) or callable(x) or x is None)
+
+
+_SEEN = set()
+
+
+def _check_hidden_state(call, made):
+    """Trace a step that is new a second time: if its numbers differ, it depends on something hidden."""
+    if current_step() is not None:
+        return
+    seen = hash(key(made.loop.step))
+    if seen in _SEEN:
+        return
+    traced, news = _trace_once(call)
+    again = _finish(call, traced, news)
+    same = key(again.loop.step) == key(made.loop.step) and all(_equal(a, b) for a, b in zip(made.captured, again.captured))
+    if not same:
+        raise errors.HiddenStateError(
+            f"{call.name!r} gives other numbers when it is called again (np.random, a counter, a clock); the step is traced "
+            "once, so its first draw would be repeated: draw before the loop and pass the draws as a sequence")
+    if len(_SEEN) > 100_000:
+        _SEEN.clear()
+    _SEEN.add(seen)
+
+
+def _equal(a, b):
+    if isinstance(a, Traced) or isinstance(b, Traced) or a is b:
+        return True
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+
+
+def run(made, n, seqs):
+    """Bind the loop equation: rows, final states, and the number of steps if it stops by itself."""
+    loop = made.loop
+    outs = bind(TABLE["loop"], (n, *seqs, *made.operands), {"loop": loop})
+    rows, finals, _, count, _ = loop.split_outputs(outs)
+    return list(rows), list(finals), count

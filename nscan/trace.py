@@ -1,0 +1,453 @@
+"""Traces: three ways to fill a tape, and `bind`, which applies a row to whatever its inputs are.
+
+- `StepTrace`: arrays without values (inside a step, inside a compiled function);
+- `ValueTrace`: arrays with values, for ``vjp`` and ``grad`` outside a step; the tape is kept for the
+  backward pass;
+- `TangentTrace`: arrays with value and tangent, for ``jvp``; no tape at all.
+
+Traces nest; each has a level. `bind` looks for the innermost trace among the inputs: what belongs to outer
+traces, and real arrays, are constants there. A value of level n may itself be a traced array of a lower
+level: that is how derivatives nest.
+"""
+
+import sys
+import threading
+
+import numpy as np
+
+from nscan import errors
+from nscan.primitive import _BIND, TABLE, Point
+from nscan.tape import Eqn, Lit, Output, Tape, Var, locate
+
+SPECIAL = (0, 1, -1, 2, 0.5)
+KINDS = "biufc"
+REFUSED = {"f": (2, 16), "c": (32,)}
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.stack = []
+        self.rules = 0
+        self.where = None
+
+
+STATE = _State()
+HOOKS = {"runner": None}
+
+
+class rules:
+    """Context: numbers met now belong to derivative rules, so they are part of the code."""
+
+    def __enter__(self):
+        STATE.rules += 1
+
+    def __exit__(self, *exc):
+        STATE.rules -= 1
+
+
+class Traced:
+    """Base of traced arrays: what `bind` needs to know (`nscan.array.TracedArray` adds NumPy's behaviour).
+
+    Attributes
+    ----------
+    home : Trace
+        The trace it belongs to.
+    node : Var or None
+        Its value on the tape of the trace.
+    value, tangent : array, traced array of a lower level, or None
+    shape, dtype
+    """
+
+    __slots__ = ("home", "node", "value", "tangent", "shape", "dtype", "base", "recipe", "version",
+                 "base_version", "scalar", "owner", "weak", "__weakref__")
+
+    def __init__(self, trace, var, shape, dtype, value=None, tangent=None, scalar=None):
+        self.home = trace
+        self.node = var
+        self.value = value
+        self.tangent = tangent
+        self.shape = shape
+        self.dtype = dtype
+        self.base = None
+        self.recipe = None
+        self.version = 0
+        self.base_version = 0
+        self.scalar = not shape if scalar is None else scalar
+        self.owner = None
+        self.weak = None
+
+    def become(self, other):
+        """Take over the content of another traced array of the same trace (an in-place write)."""
+        self.node, self.value, self.tangent = other.node, other.value, other.tangent
+        self.version += 1
+
+
+# `nscan.array` replaces this by TracedArray: the class that users see.
+CLASS = [Traced]
+
+
+def make(trace, var, shape, dtype, value=None, tangent=None, scalar=None):
+    """Make a traced array of the class that users see."""
+    return CLASS[0](trace, var, shape, dtype, value, tangent, scalar)
+
+
+class Trace:
+    """Common part: a level, a flag that says the trace is over, constants met so far."""
+
+    symbolic = False
+
+    def __init__(self, name=""):
+        self.level = STATE.stack[-1].level + 1 if STATE.stack else 1
+        self.closed = False
+        self.name = name
+
+    def __enter__(self):
+        STATE.stack.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        STATE.stack.remove(self)
+        self.closed = True
+
+
+class StepTrace(Trace):
+    """A tape filled without values.
+
+    Attributes
+    ----------
+    inputs : list of Var
+        The declared inputs.
+    captured : list of (outer value, Var)
+        Arrays, numbers and traced arrays of outer traces that the step used without being given them.
+    """
+
+    symbolic = True
+
+    def __init__(self, name=""):
+        super().__init__(name)
+        self.count = 0
+        self.inputs = []
+        self.eqns = []
+        self.captured = []
+        self._lifted = {}
+        self._handles = {}
+
+    def new_var(self, shape, dtype):
+        """Make a Var with the next number."""
+        var = Var(shape, dtype, self.count)
+        self.count += 1
+        return var
+
+    def new_input(self, shape, dtype, scalar=None, owner=None):
+        """Declare an input and return it as a traced array."""
+        var = self.new_var(tuple(self._dim(d) for d in shape), dtype)
+        self.inputs.append(var)
+        array = self.handle(var, scalar)
+        array.owner = owner
+        return array
+
+    def _dim(self, d):
+        return d if type(d) is int else self.lift(d)
+
+    def handle(self, var, scalar=None):
+        """Return the traced array of a Var."""
+        shape = var.shape
+        for d in shape:
+            if type(d) is not int:
+                shape = tuple(d if type(d) is int else self.size_handle(d) for d in shape)
+                break
+        return make(self, var, shape, var.dtype, scalar=scalar)
+
+    def size_handle(self, var):
+        """Return the one traced array that stands for a size (sizes are compared by identity)."""
+        found = self._handles.get(var)
+        if found is None:
+            found = self._handles[var] = make(self, var, (), var.dtype)
+        return found
+
+    def process(self, row, inputs, params):
+        """Append an equation."""
+        operands = tuple([self.var_of(x) for x in inputs])
+        outs = row.infer(*operands, **params)
+        outputs = tuple([self.new_var(shape, dtype) for shape, dtype in outs])
+        if row.kind == "loop":
+            resolve_sizes(outputs)
+        self.eqns.append(Eqn(row, operands, outputs, params, user_place()))
+        if row.outputs == 1:
+            return self.handle(outputs[0])
+        return tuple([self.handle(v) for v in outputs])
+
+    def append(self, eqn_row, operands, shape, dtype, where):
+        """Append an equation whose type is known already (the fast path of ufuncs)."""
+        var = Var(shape, dtype, self.count)
+        self.count += 1
+        self.eqns.append(Eqn(eqn_row, operands, (var,), {}, where))
+        return self.handle(var)
+
+    def var_of(self, x):
+        """Return the Var (or Lit) of anything that may be an operand."""
+        if isinstance(x, Traced):
+            if x.home is self:
+                if x.base is not None:
+                    x.sync()
+                return x.node
+        elif type(x) is Lit or type(x) is Var:
+            return x
+        return self.lift(x)
+
+    def lift(self, x):
+        """Make a constant of the tape from a real array, a number, or a traced array of an outer trace."""
+        if isinstance(x, Traced):
+            if x.home.closed:
+                raise escaped(x)
+            if x.base is not None:
+                x.sync()
+            key = (id(x), x.version)
+        elif isinstance(x, np.ndarray) and x.ndim:
+            if not any(x.strides) and x.size:
+                return self._lift_uniform(x)
+            key = id(x)
+        else:
+            return self._lift_number(x)
+        found = self._lifted.get(key)
+        if found is None:
+            found = self._capture(x)
+            self._lifted[key] = found
+        return found
+
+    def _capture(self, x):
+        if not isinstance(x, Traced):
+            check_array(x)
+        var = self.new_var(tuple(self._dim(d) for d in x.shape), x.dtype)
+        # The caller may write to a traced array later: keep what it is now.
+        kept = x
+        if isinstance(x, Traced):
+            kept = make(x.home, x.node, x.shape, x.dtype, x.value, x.tangent, x.scalar)
+            self._lifted[(id(x), x.version, "keep")] = x
+        self.captured.append((kept, var))
+        return var
+
+    def _lift_uniform(self, x):
+        scalar = self._lift_number(x[(0,) * x.ndim])
+        template = x.shape
+        return self.var_of(self.process(TABLE["fill"], (scalar,), {"template": template}))
+
+    def _lift_number(self, x):
+        if not isinstance(x, (np.ndarray, np.generic)):
+            x = np.asarray(x)
+        check_array(x)
+        if STATE.rules or x[()] in SPECIAL or x.dtype.kind == "b":
+            return Lit(x[()], x.dtype)
+        return self._capture(x)
+
+    def finish(self, outputs):
+        """Close the tape: its inputs are the declared ones, then the captured ones.
+
+        Returns
+        -------
+        tape : Tape
+        captured : list
+            The outer values of the captured inputs, in order.
+        """
+        outs = tuple([self.var_of(x) for x in outputs])
+        tape = Tape((*self.inputs, *[v for _, v in self.captured]), tuple(self.eqns), outs)
+        return tape, [x for x, _ in self.captured]
+
+
+class ValueTrace(Trace):
+    """A tape whose values are computed at once, kept for a backward pass."""
+
+    def __init__(self, name=""):
+        super().__init__(name)
+        self.count = 0
+        self.inputs = []
+        self.eqns = []
+        self.values = {}
+        self.active = set()
+
+    def _var(self, value, shape, dtype):
+        var = Var(shape, dtype, self.count)
+        self.count += 1
+        self.values[var] = value
+        return var
+
+    def new_input(self, value, scalar=None):
+        """Declare an input with its value."""
+        var = self._var(value, value.shape, value.dtype)
+        self.inputs.append(var)
+        self.active.add(var)
+        return make(self, var, value.shape, value.dtype, value, scalar=scalar)
+
+    def new_constant(self, value):
+        """Make an array that carries no derivative."""
+        var = self._var(value, value.shape, value.dtype)
+        return make(self, var, value.shape, value.dtype, value)
+
+    def process(self, row, inputs, params):
+        """Compute outputs one level down and append the equation."""
+        shown = None
+        if row.pair is not None:
+            params, shown = row.pair(inputs, params, [self.is_active(x) for x in inputs])
+        values = [self.value_of(x) for x in inputs]
+        outs = bind(row, values, params)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        operands = tuple([self.var_of(x) for x in inputs])
+        outputs = tuple([self._var(v, v.shape, v.dtype) for v in outs])
+        self.eqns.append(Eqn(row, operands, outputs, params, user_place()))
+        if (row.vjp is not None or row.why) and any(v in self.active for v in operands if type(v) is Var):
+            self.active.update(v for v in outputs if v.dtype.kind in "fc")
+        handles = [make(self, var, v.shape, v.dtype, v) for var, v in zip(outputs, outs)]
+        return handles[0] if row.outputs == 1 else tuple(handles[:shown])
+
+    def value_of(self, x):
+        """Return the value of an operand one level down."""
+        if isinstance(x, Traced) and x.home is self:
+            if x.base is not None:
+                x.sync()
+            return x.value
+        return x
+
+    def var_of(self, x):
+        """Return the Var of an operand; constants get one of their own."""
+        if isinstance(x, Traced) and x.home is self:
+            return x.node
+        if type(x) is Lit:
+            return x
+        x = x if isinstance(x, Traced) else np.asarray(x)
+        return self._var(x, x.shape, x.dtype)
+
+    def is_active(self, x):
+        """Tell whether a derivative flows through an operand."""
+        return isinstance(x, Traced) and x.home is self and x.node in self.active
+
+
+class TangentTrace(Trace):
+    """Values and tangents, side by side."""
+
+    def new_constant(self, value):
+        """Make an array that carries no derivative."""
+        return make(self, None, value.shape, value.dtype, value)
+
+    def new_input(self, value, tangent, scalar=None):
+        """Make an input with its value and tangent."""
+        return make(self, None, value.shape, value.dtype, value, tangent, scalar)
+
+    def process(self, row, inputs, params):
+        """Compute values and tangents of the outputs."""
+        values, tangents = [], []
+        for x in inputs:
+            mine = isinstance(x, Traced) and x.home is self
+            if mine and x.base is not None:
+                x.sync()
+            values.append(x.value if mine else x)
+            tangents.append(x.tangent if mine else None)
+        if row.joint is not None and any(t is not None for t in tangents):
+            outs, douts = row.joint(values, tangents, params)
+        else:
+            outs = bind(row, values, params)
+            outs = outs if isinstance(outs, tuple) else (outs,)
+            douts = tangents_of(row, values, outs, tangents, params)
+        handles = [make(self, None, v.shape, v.dtype, v, t) for v, t in zip(outs, douts)]
+        return handles[0] if row.outputs == 1 else tuple(handles)
+
+
+def tangents_of(row, values, outs, tangents, params):
+    """Apply the jvp rule of a row; None stands for a zero tangent."""
+    if all(t is None for t in tangents) or row.jvp is None and not row.why:
+        return (None,) * len(outs)
+    if row.jvp is None:
+        raise errors.GradientTypeError(f"no derivative passes through {row.name}: {row.why}")
+    at = Point(values, outs, lambda x: x, [t is not None for t in tangents])
+    with rules():
+        return row.jvp(tangents, at, **params)
+
+
+def resolve_sizes(outputs):
+    """Replace sizes that are other outputs of the equation by those."""
+    for v in outputs:
+        if any(type(d) is Output for d in v.shape):
+            v.shape = tuple(outputs[d.index] if type(d) is Output else d for d in v.shape)
+
+
+def bind(row, inputs, params):
+    """Apply a row to operands of any kind: real arrays, numbers, traced arrays of any level."""
+    top = None
+    for x in inputs:
+        if isinstance(x, Traced):
+            trace = x.home
+            if top is None or trace.level > top.level:
+                top = trace
+    if top is None:
+        return ground(row, inputs, params)
+    if top.closed:
+        raise escaped(next(x for x in inputs if isinstance(x, Traced) and x.home is top))
+    return top.process(row, inputs, params)
+
+
+def ground(row, inputs, params):
+    """Apply a row to real arrays: its eager rule, or for loops the runner that `api` has handed in."""
+    arrays = [x.value if type(x) is Lit else x for x in inputs]
+    if row.kind == "loop":
+        return HOOKS["runner"](row, arrays, params)
+    with np.errstate(all="ignore"):
+        out = row.eager(*arrays, **params)
+    return out if row.outputs == 1 or isinstance(out, tuple) else (out,)
+
+
+_BIND.append(bind)
+
+
+def current_step():
+    """Return the innermost trace without values, or None outside of steps."""
+    for trace in reversed(STATE.stack):
+        if trace.symbolic:
+            return trace
+    return None
+
+
+def escaped(x):
+    """Build the error for a traced array that is used after its trace has ended."""
+    made = ""
+    if x.home.symbolic and x.node is not None:
+        place = next((locate(e.where) for e in x.home.eqns if x.node in e.outputs), None)
+        made = f"; it was made at {place}" if place else ""
+    where = f" of {x.home.name!r}" if x.home.name else ""
+    return errors.EscapedError(
+        f"a traced array of shape {x.shape} left the step{where} that made it{made}. "
+        "Return it as an output of the step instead of keeping it in a list, an attribute or a global")
+
+
+def check_array(x, name="an array"):
+    """Refuse dtypes that kernels do not know, by name."""
+    dtype = x.dtype
+    if isinstance(x, np.ma.MaskedArray):
+        raise errors.DtypeError(f"{name} is a masked array; its mask would be lost: pass x.filled(value)")
+    if dtype.kind not in KINDS or dtype.itemsize in REFUSED.get(dtype.kind, ()):
+        raise errors.DtypeError(
+            f"{name} has dtype {dtype}; bool, integers, float32, float64, complex64 and complex128 are known")
+    return x
+
+
+# ------------------------------------------------------------------------------- places in the user's code
+_OURS = {}
+_ROOTS = tuple(m.__file__.rpartition("/")[0] for m in (np,)) + (__file__.rpartition("/")[0],)
+
+
+def user_place():
+    """Return (code object, instruction) of the innermost frame outside of nscan and NumPy.
+
+    While a tape is replayed or differentiated, its equations say where they were made.
+    """
+    if STATE.where is not None:
+        return STATE.where
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        ours = _OURS.get(code)
+        if ours is None:
+            name = code.co_filename
+            ours = _OURS[code] = name.startswith(_ROOTS) or name.startswith(("<nscan", "<__array_function__"))
+        if not ours:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
