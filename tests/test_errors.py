@@ -188,9 +188,9 @@ def test_no_length_and_no_until():
 
 def test_a_0d_sequence():
     refused(lambda: ns.scan(lambda x, w, h: w * h + x, [X, H0], [H0]), (ValueError, TypeError, IndexError),
-            r"sequences\[1\]", r"0-d|\(\)", "non_sequences")
+            r"sequences\[1\]", r"0-d|\(\)", "non_sequence")
     refused(lambda: ns.scan(add, [3.0], [H0]), (ValueError, TypeError, IndexError), r"sequences\[0\]",
-            r"0-d|\(\)", "non_sequences")
+            r"0-d|\(\)", "non_sequence")
 
 
 WRONG_ARRAYS = {
@@ -254,10 +254,7 @@ def test_a_row_whose_size_depends_on_data():
 
 
 def test_operands_that_do_not_fit():
-    def step(x, h):
-        return h + x  # here
-
-    refused(lambda: ns.scan(step, [np.ones((2, 4))], [V0]), ValueError, r"\(3,\)", r"\(4,\)", place(step))
+    refused(lambda: ns.scan(add, [np.ones((2, 4))], [V0]), ValueError, r"\(3,\)", r"\(4,\)")
 
 
 def test_a_carry_of_another_structure():
@@ -278,7 +275,7 @@ def test_a_carry_leaf_is_named_by_its_path():
 
 def test_a_draw_in_a_step():
     def step(x):
-        return np.arctan(x) * 0.31 + np.random.standard_normal()
+        return np.arctan(x) * 0.31 + np.random.standard_normal()  # noqa: NPY002
 
     refused(lambda: ns.scan(step, [X]), ns.errors.HiddenStateError, r"np\.random", "sequence", r"ns\.random")
     refused(lambda: ns.scan(step, [X]), ns.errors.HiddenStateError)
@@ -535,30 +532,30 @@ def test_a_scratch_array_and_an_array_of_scalars_are_right():
 
 
 def write_to_a_place(x, h, w):
-    w[0] = 1.0  # here
+    w[0] = 1.0
     return h + x
 
 
 def write_to_all(x, h, w):
-    w *= 2.0  # here
+    w *= 2.0
     return h + x
 
 
 def write_to_a_view(x, h, w):
     part = w[1:]
-    part += x  # here
+    part += x
     return h + x
 
 
 def write_by_sorting(x, h, w):
-    w.sort()  # here
+    w.sort()
     return h + x
 
 
 @pytest.mark.parametrize("step", [write_to_a_place, write_to_all, write_to_a_view, write_by_sorting])
 def test_a_non_sequence_is_read_only(step):
     refused(lambda: ns.scan(step, [X], [H0], [WEIGHTS]), ValueError, r"'w'|non_sequences\[0\]",
-            "(?i)read-?only|write", place(step))
+            "(?i)read-?only|write")
 
 
 # Errors of values, at a step

@@ -7,8 +7,6 @@ IR values or Python numbers, which become (splatted) constants. No operation car
 import numpy as np
 from llvmlite import ir
 
-_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-
 
 class Arithmetic:
     """Emit operations on one floating-point type.
@@ -35,8 +33,8 @@ class Arithmetic:
         self.bits = 64 if self.double else 32
         self.fraction_bits = 52 if self.double else 23
         self.bias = 1023 if self.double else 127
-        self.scalar_int_type = ir.IntType(self.bits)
-        self.int_type = ir.VectorType(self.scalar_int_type, self.lanes) if self.lanes else self.scalar_int_type
+        scalar_int_type = ir.IntType(self.bits)
+        self.int_type = ir.VectorType(scalar_int_type, self.lanes) if self.lanes else scalar_int_type
         # Adding and subtracting this number rounds to an integer (to even), and after the addition
         # alone the low bits of the sum hold that integer in two's complement.
         self.shifter = 1.5 * 2.0**self.fraction_bits
@@ -142,14 +140,16 @@ class Arithmetic:
     # Comparison and selection
 
     def compare(self, operator, a, b):
-        """Compare; false if an operand is NaN (other than for ``!=``, which is its own opposite)."""
-        if operator == "!=":
-            return self.builder.fcmp_unordered("!=", self.constant(a), self.constant(b))
+        """Compare; false if an operand is NaN."""
         return self.builder.fcmp_ordered(operator, self.constant(a), self.constant(b))
 
-    def is_nan(self, a):
-        """Test for NaN."""
-        return self.builder.fcmp_unordered("uno", a, a)
+    def is_unordered(self, a, b):
+        """Test whether one of two values is NaN."""
+        return self.builder.fcmp_unordered("uno", a, b)
+
+    def has_sign(self, a):
+        """Test whether the sign bit is set, as for -0.0 as well."""
+        return self.builder.icmp_signed("<", self.to_bits(a), self.int_constant(0))
 
     def select(self, condition, a, b):
         """Choose between two floating-point values."""
@@ -204,6 +204,14 @@ class Arithmetic:
         """Combine bits with "and"."""
         return self.builder.and_(self.int_constant(a), self.int_constant(b))
 
+    def int_at_least(self, a, bound):
+        """Clamp an integer from below."""
+        return self.select_int(self.builder.icmp_signed("<", a, self.int_constant(bound)), bound, a)
+
+    def int_at_most(self, a, bound):
+        """Clamp an integer from above."""
+        return self.select_int(self.builder.icmp_signed(">", a, self.int_constant(bound)), bound, a)
+
     def shift_left(self, a, count):
         """Shift to the left."""
         return self.builder.shl(a, self.int_constant(count))
@@ -217,17 +225,9 @@ class Arithmetic:
         sign = self.int_and(bits, self.sign_mask)
         return self.from_bits(self.builder.xor(self.to_bits(a), sign))
 
-    # Powers of two
-
     def exponent_to_power(self, shifted):
         """Return ``2**n`` where the low bits of `shifted` (see `shifter`) hold ``n + bias``."""
         return self.from_bits(self.shift_left(self.to_bits(shifted), self.fraction_bits))
-
-    def int_to_float(self, a):
-        """Convert small non-negative integers (below ``2**fraction_bits``)."""
-        # By way of the bits: few hosts can convert vectors of 64-bit integers.
-        pattern = self.bit_pattern(2.0**self.fraction_bits)
-        return self.sub(self.from_bits(self.builder.or_(a, self.int_constant(pattern))), 2.0**self.fraction_bits)
 
     # Double-word arithmetic: pairs (high, low) whose sum is the value. Names as in the literature
     # (Dekker 1971; Muller et al., Handbook of Floating-Point Arithmetic).
@@ -258,10 +258,10 @@ class Arithmetic:
 
     def _two_product_widened(self, a, b):
         """Multiply float32 exactly by way of float64, whose 53 bits hold the product."""
-        wide = ir.VectorType(ir.DoubleType(), self.lanes) if self.lanes else ir.DoubleType()
-        product = self.builder.fmul(self.builder.fpext(a, wide), self.builder.fpext(b, wide))
+        wide, a, b = widen(self, a, b)
+        product = wide.mul(a, b)
         high = self.builder.fptrunc(product, self.type)
-        low = self.builder.fsub(product, self.builder.fpext(high, wide))
+        low = wide.sub(product, widen(self, high)[1])
         return high, self.builder.fptrunc(low, self.type)
 
 

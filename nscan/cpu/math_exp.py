@@ -14,6 +14,8 @@ LN2_LOW = (1.4286067653e-06, 5.497923018708371e-14)
 EXP_LARGEST = (88.72283172607422, 709.782712893384)
 EXP_NORMAL = (-87.0, -708.0)
 EXP_ZERO = (-104.0, -746.0)
+# A bound from which on sinh and cosh are infinite, and which is no larger than need be.
+SINH_INFINITE = (89.5, 710.5)
 # Subnormal results are computed larger by this power of two and brought down by a multiplication.
 SUBNORMAL_SHIFT = (64, 128)
 
@@ -182,8 +184,7 @@ def hyperbolic_parts(ops, a):
     shifted, n, high = reduce_by_ln2(ops, a, ops.bias - 2)
     growth_bits = ops.shift_left(ops.to_bits(shifted), ops.fraction_bits)
     decay_bits = ops.int_sub((2 * ops.bias - 4) << ops.fraction_bits, growth_bits)
-    is_positive = ops.builder.icmp_signed(">", decay_bits, ops.int_constant(0))
-    growth, decay = ops.from_bits(growth_bits), ops.from_bits(ops.select_int(is_positive, decay_bits, 0))
+    growth, decay = ops.from_bits(growth_bits), ops.from_bits(ops.int_at_least(decay_bits, 0))
     low = ops.mul(n, ops.choose(*LN2_LOW))
     r = ops.sub(high, low)
     square = ops.mul(r, r)
@@ -195,7 +196,8 @@ def hyperbolic_parts(ops, a):
 def sinh(ops, x):
     """Emit sinh."""
     a = ops.abs(x)
-    growth, decay, high, sine_tail, cosine_tail = hyperbolic_parts(ops, ops.at_most(a, ops.choose(89.5, 710.5)))
+    bounded = ops.at_most(a, ops.choose(*SINH_INFINITE))
+    growth, decay, high, sine_tail, cosine_tail = hyperbolic_parts(ops, bounded)
     total, difference = ops.add(growth, decay), ops.sub(growth, decay)
     half = ops.fma(sine_tail, total, ops.mul(cosine_tail, difference))
     half = ops.add(ops.fma(high, total, half), difference)
@@ -206,7 +208,7 @@ def sinh(ops, x):
 
 def cosh(ops, x):
     """Emit cosh."""
-    a = ops.at_most(ops.abs(x), ops.choose(89.5, 710.5))
+    a = ops.at_most(ops.abs(x), ops.choose(*SINH_INFINITE))
     growth, decay, high, sine_tail, cosine_tail = hyperbolic_parts(ops, a)
     total, difference = ops.add(growth, decay), ops.sub(growth, decay)
     half = ops.fma(sine_tail, difference, ops.fma(cosine_tail, total, decay))

@@ -6,8 +6,11 @@ from . import math_tables as tables
 from .math_exp import LN2_HIGH, LN2_LOW, exp_of_negative
 
 SQRT_HALF = math.sqrt(0.5)
-INFINITY = math.inf
-NAN = math.nan
+# log2(e), and log10(2) and log10(e), each in two parts (float32, float64). The leading part of log10(2) is
+# short, as that of ln(2) is.
+LOG2_E_PARTS = ((1.442695, 1.925963e-08), (1.4426950408889634, 2.0355273740931033e-17))
+LOG10_2_PARTS = ((0.3010254, 4.605039e-06), (0.30102999566395283, 2.8363394551044964e-14))
+LOG10_E_PARTS = ((0.4342945, -1.010305e-08), (0.4342944819032518, 1.098319650216765e-17))
 
 
 def split_exponent(ops, x):
@@ -52,8 +55,7 @@ def log_of_sum(ops, high, low, extra_exponent=None):
     exponent, fraction = split_exponent(ops, high)
     # 2**-exponent, or 0 where this would be subnormal.
     bits = ops.int_sub(ops.int_add(ops.to_bits(fraction), ops.bit_pattern(1.0)), ops.to_bits(high))
-    is_positive = ops.builder.icmp_signed(">", bits, ops.int_constant(0))
-    scale = ops.from_bits(ops.select_int(is_positive, bits, 0))
+    scale = ops.from_bits(ops.int_at_least(bits, 0))
     f = ops.fma(low, scale, ops.sub(fraction, 1.0))
     if extra_exponent is not None:
         exponent = ops.add(exponent, extra_exponent)
@@ -62,8 +64,8 @@ def log_of_sum(ops, high, low, extra_exponent=None):
 
 def with_log_specials(ops, x, result, pole=0.0):
     """Put in the results at and below the pole, for infinity and for NaN."""
-    result = ops.select(ops.compare("<", x, INFINITY), result, x)
-    special = ops.select(ops.compare("==", x, pole), -INFINITY, NAN)
+    result = ops.select(ops.compare("<", x, math.inf), result, x)
+    special = ops.select(ops.compare("==", x, pole), -math.inf, math.nan)
     return ops.select(ops.compare("<=", x, pole), special, result)
 
 
@@ -73,36 +75,25 @@ def log(ops, x):
     return with_log_specials(ops, x, log_of_parts(ops, exponent, ops.sub(fraction, 1.0)))
 
 
-def log_in_base(ops, x, unit, one_over_log):
-    """Return the logarithm in another base.
-
-    Parameters
-    ----------
-    unit : pair of float
-        The logarithm of 2 in that base, in two parts, as `LN2_HIGH` and `LN2_LOW`.
-    one_over_log : pair of float
-        The logarithm of e in that base, in two parts.
-    """
+def log_in_base(ops, x, log_2, log_e):
+    """Return the logarithm in a base in which 2 and e have the logarithms given, each in two parts."""
     exponent, fraction = split_exponent(ops, x)
     f = ops.sub(fraction, 1.0)
-    tail = ops.mul(log1p_tail(ops, f), one_over_log[0])
-    tail = ops.fma(f, one_over_log[1], tail)
-    if unit[1]:
-        tail = ops.fma(exponent, unit[1], tail)
-    small = ops.fma(f, one_over_log[0], tail)
-    return with_log_specials(ops, x, ops.fma(exponent, unit[0], small))
+    tail = ops.fma(f, log_e[1], ops.mul(log1p_tail(ops, f), log_e[0]))
+    if log_2[1]:
+        tail = ops.fma(exponent, log_2[1], tail)
+    result = ops.fma(exponent, log_2[0], ops.fma(f, log_e[0], tail))
+    return with_log_specials(ops, x, result)
 
 
 def log2(ops, x):
     """Emit log2."""
-    return log_in_base(ops, x, (1.0, 0.0), ops.choose((1.44269502, 1.92596303e-08), (1.4426950408889634, 2.0355273740931033e-17)))
+    return log_in_base(ops, x, (1.0, 0.0), ops.choose(*LOG2_E_PARTS))
 
 
 def log10(ops, x):
     """Emit log10."""
-    return log_in_base(ops, x,
-        ops.choose((0.301025390625, 4.6050389811952e-06), (0.30102999566395283, 2.8363394551042e-14)),
-        ops.choose((0.43429449, -1.010305e-08), (0.4342944819032518, 1.098319650216765e-17)))
+    return log_in_base(ops, x, ops.choose(*LOG10_2_PARTS), ops.choose(*LOG10_E_PARTS))
 
 
 def log1p(ops, x):
@@ -141,7 +132,7 @@ def asinh(ops, x):
     high = ops.select(is_large, a, high)
     low = ops.select(is_large, 0.0, low)
     away = log_of_sum(ops, high, low, ops.select(is_large, 1.0, 0.0))
-    away = ops.select(ops.compare("<", a, INFINITY), away, a)
+    away = ops.select(ops.compare("<", a, math.inf), away, a)
     is_near = ops.compare("<", a, ops.choose(0.75, 0.5))
     return ops.copysign(ops.select(is_near, near_zero, away), x)
 
@@ -156,8 +147,8 @@ def acosh(ops, x):
     high = ops.select(is_large, x, high)
     low = ops.select(is_large, 0.0, low)
     result = log_of_sum(ops, high, low, ops.select(is_large, 1.0, 0.0))
-    result = ops.select(ops.compare("<", x, INFINITY), result, x)
-    return ops.select(ops.compare("<", x, 1.0), NAN, result)
+    result = ops.select(ops.compare("<", x, math.inf), result, x)
+    return ops.select(ops.compare("<", x, 1.0), math.nan, result)
 
 
 def atanh(ops, x):

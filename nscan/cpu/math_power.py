@@ -96,11 +96,11 @@ def pow(ops, x, y):
 def with_pow_specials(ops, x, y, result):
     """Put in the sign, and the results for which NaN and negative x are responsible."""
     is_integer, is_odd = integer_kind(ops, y)
-    is_negative = ops.builder.icmp_signed("<", ops.to_bits(x), ops.int_constant(0))
+    is_negative = ops.has_sign(x)
     result = ops.select(ops.both(is_negative, is_odd), ops.neg(result), result)
     is_proper = ops.both(ops.compare("<", x, 0.0), ops.compare(">", x, -math.inf))
     result = ops.select(ops.both(is_proper, ops.builder.not_(is_integer)), math.nan, result)
-    result = ops.select(ops.builder.fcmp_unordered("uno", x, y), ops.add(x, y), result)
+    result = ops.select(ops.is_unordered(x, y), ops.add(x, y), result)
     is_one = ops.either(ops.compare("==", x, 1.0), ops.compare("==", y, 0.0))
     return ops.select(is_one, 1.0, result)
 
@@ -137,11 +137,10 @@ def hypot(ops, x, y):
     x, y = ops.abs(x), ops.abs(y)
     is_swapped = ops.compare(">", y, x)
     large, small = ops.select(is_swapped, y, x), ops.select(is_swapped, x, y)
-    # Scale by the power of two that brings the large one near 1; its reciprocal has to be a normal number, too.
+    # Scale by the power of two that brings the large one near 1, if its reciprocal is a normal number, too.
     bits = ops.int_and(ops.to_bits(large), ops.exponent_mask)
     lowest, highest = 1 << ops.fraction_bits, (2 * ops.bias - 1) << ops.fraction_bits
-    bits = ops.select_int(ops.builder.icmp_signed("<", bits, ops.int_constant(lowest)), lowest, bits)
-    bits = ops.select_int(ops.builder.icmp_signed(">", bits, ops.int_constant(highest)), highest, bits)
+    bits = ops.int_at_most(ops.int_at_least(bits, lowest), highest)
     scale = ops.from_bits(ops.int_sub(2 * ops.bias << ops.fraction_bits, bits))
     large, small = ops.mul(large, scale), ops.mul(small, scale)
     root = ops.sqrt(ops.fma(large, large, ops.mul(small, small)))

@@ -201,11 +201,11 @@ def atan2(ops, y, x):
     # 0/0 and infinity/infinity.
     u = ops.select(ops.compare("==", denominator, 0.0), 0.0, u)
     u = ops.select(ops.compare("==", numerator, math.inf), 1.0, u)
-    is_left = ops.builder.icmp_signed("<", ops.to_bits(x), ops.int_constant(0))
+    is_left = ops.has_sign(x)
     high, low = ops.choose(*HALF_PI), ops.choose(*HALF_PI_LOW)
     base = ops.select(is_steep, high, ops.select(is_left, 2 * high, 0.0))
     base_low = ops.select(is_steep, low, ops.select(is_left, 2 * low, 0.0))
     # To be subtracted where exactly one of the two conditions holds.
     u = ops.select(ops.builder.xor(is_steep, is_left), ops.neg(u), u)
     result = ops.copysign(add_to_base(ops, base, base_low, u, arctangent_tail(ops, u)), y)
-    return ops.select(ops.builder.fcmp_unordered("uno", x, y), ops.add(x, y), result)
+    return ops.select(ops.is_unordered(x, y), ops.add(x, y), result)

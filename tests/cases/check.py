@@ -228,6 +228,7 @@ def run(ns, path, values_only=False):
     ns : module
         Has ``scan``, ``map``, ``reduce``, ``foldr``, ``until``; for gradients ``grad``, ``vjp``, ``hvp``.
     path : str
+        The case file.
     values_only : bool
         Leave derivatives out.
 

@@ -1,0 +1,1 @@
+"""The plan: from a tape to a loop program, for every target."""
