@@ -13,7 +13,8 @@ import sys
 # that imports, it is the other module that is meant, which has to take its place.
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
-sys.modules.pop("math", None)
+if __name__ == "math":
+    del sys.modules["math"]
 
 import math  # noqa: E402
 import statistics  # noqa: E402
@@ -22,6 +23,7 @@ import time  # noqa: E402
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from llvmlite import ir  # noqa: E402
+from numba import types  # noqa: E402
 from numba.core import cgutils  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
@@ -73,7 +75,10 @@ INTERVALS = {
 
 
 def make_vector_loop(name):
-    """Return a jitted function that applies one of nscan's functions to arrays a vector at a time."""
+    """Return an intrinsic that applies one of nscan's functions to arrays, a vector at a time.
+
+    It takes a tuple of arrays, the last one of which gets the result.
+    """
 
     @intrinsic
     def apply(typing_context, arrays):
@@ -81,19 +86,89 @@ def make_vector_loop(name):
             kinds = signature.args[0]
             values = cgutils.unpack_tuple(builder, args[0])
             arrays = [context.make_array(t)(context, builder, v) for t, v in zip(kinds, values, strict=True)]
-            scalar = arrays[0].data.type.pointee
-            lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
-            pointer = ir.VectorType(scalar, lanes).as_pointer()
-            places = [builder.bitcast(array.data, pointer) for array in arrays]
-            count = builder.udiv(arrays[0].nitems, ir.Constant(arrays[0].nitems.type, lanes))
+            itemsize = kinds[0].dtype.bitwidth // 8
+            vector = ir.VectorType(context.get_data_type(kinds[0].dtype), VECTOR_BYTES // itemsize)
+            places = [builder.bitcast(array.data, vector.as_pointer()) for array in arrays]
+            count = builder.udiv(arrays[0].nitems, arrays[0].nitems.type(vector.count))
             with cgutils.for_range(builder, count) as loop:
                 *sources, target = (builder.gep(place, [loop.index]) for place in places)
-                values = [builder.load(source, align=scalar.get_abi_size(context.target_data)) for source in sources]
-                builder.store(nscan_math.emit(builder, name, *values), target, align=8)
+                operands = [builder.load(source, align=itemsize) for source in sources]
+                builder.store(nscan_math.emit(builder, name, *operands), target, align=itemsize)
             return context.get_dummy_value()
 
-        return numba.void(arrays), generate
+        return types.void(arrays), generate
 
     return apply
 
 
+def make_vector_function(name):
+    """Return a jitted function that applies nscan's function to arrays."""
+    apply = make_vector_loop(name)
+
+    @numba.njit
+    def run(arrays):
+        for _ in range(REPEATS):
+            apply(arrays)
+
+    return run
+
+
+def make_scalar_function(name):
+    """Return a jitted function that applies NumPy's function to each element of arrays."""
+    function = numba.njit(NUMBA_FUNCTIONS[name])
+
+    @numba.njit
+    def run_one(arrays):
+        x, result = arrays
+        for _ in range(REPEATS):
+            for i in range(x.size):
+                result[i] = function(x[i])
+
+    @numba.njit
+    def run_two(arrays):
+        x, y, result = arrays
+        for _ in range(REPEATS):
+            for i in range(x.size):
+                result[i] = function(x[i], y[i])
+
+    return run_one if nscan_math.FUNCTIONS[name] == 1 else run_two
+
+
+def nanoseconds(function, arrays):
+    """Return the time a call takes, for one element."""
+    start = time.perf_counter()
+    function(arrays)
+    return (time.perf_counter() - start) / (REPEATS * SIZE) * 1e9
+
+
+def measure(name, dtype):
+    """Return the median times of nscan and of Numba, and the median of their ratios."""
+    rng = np.random.default_rng(0)
+    count = nscan_math.FUNCTIONS[name]
+    inputs = [rng.uniform(*INTERVALS.get(name, (-5, 5)), SIZE).astype(dtype) for _ in range(count)]
+    arrays = (*inputs, np.empty(SIZE, dtype))
+    functions = make_vector_function(name), make_scalar_function(name)
+    results = []
+    for function in functions:
+        function(arrays)
+        results.append(arrays[-1].copy())
+    np.testing.assert_allclose(*results, rtol=100 * np.finfo(dtype).eps, atol=10 * np.finfo(dtype).eps)
+    times = [[nanoseconds(function, arrays) for function in functions] for _ in range(ROUNDS)]
+    ratio = statistics.median(scalar / vector for vector, scalar in times)
+    return (*(statistics.median(column) for column in zip(*times, strict=True)), ratio)
+
+
+def main(names):
+    """Measure the functions called `names` (all if there are none) and print a table."""
+    print("nanoseconds an element      float32                    float64")
+    print("                     nscan  numba  ratio        nscan  numba  ratio")
+    for name in names or nscan_math.FUNCTIONS:
+        columns = []
+        for dtype in (np.float32, np.float64):
+            vector, scalar, ratio = measure(name, dtype)
+            columns.append(f"{vector:6.2f} {scalar:6.2f} {ratio:6.1f}")
+        print(f"{name:18}  {columns[0]}       {columns[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -6,7 +6,8 @@ This module alone knows the targets; it hands the loop row its runner.
 import numpy as np
 
 from nscan import edge, errors, ops, spec, step, tree
-from nscan.array import as_array, astype
+from nscan.array import as_array, astype, without_trace
+from nscan.array import traced as indexable
 from nscan.config import config
 from nscan.primitive import TABLE, bind, shape_text
 from nscan.tape import Cond
@@ -120,7 +121,7 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked):
         return made.call(fn, parsed, rows, states, _nests(constants, structures), stacked)
 
     seqs = _sequence_views(parsed, n)
-    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict)
+    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,))
     traced = step.trace_call(call)
     if n is None and not traced.loop.stop:
         raise errors.LengthError(f"nothing says how many steps {parsed.name!r} runs: give sequences, n_steps, or return ns.until")
@@ -218,19 +219,22 @@ def _run_truncated(traced, n, seqs, truncate):
     frozen = step.Traced_(loop, [stop_gradient(x) for x in operands], traced.captured)
     if loop.stop:
         n = step.run(frozen, n, [stop_gradient(x) for x in seqs])[2]
-    head = np.maximum(n - truncate, 0) if isinstance(n, Traced) else max(int(n) - truncate, 0)
-    tail = n - head if isinstance(n, Traced) else int(n) - head
+    n = without_trace(n)
+    head = max(int(n) - truncate, 0) if not isinstance(n, Traced) else np.maximum(n - truncate, 0)
+    seqs = [indexable(x) for x in seqs]
     first, middle, _ = step.run(frozen, head, [stop_gradient(x[:head]) for x in seqs])
-    if type(head) is int and head == 0:
-        middle = operands[:loop.states]
-    later = step.Traced_(loop, [*map(stop_gradient if head else _same, middle), *operands[loop.states:]], traced.captured)
-    rows, finals, count = step.run(later, tail, [x[head:head + tail] for x in seqs])
+    started = [_after(head, x, stop_gradient(m)) for x, m in zip(operands[:loop.states], middle)]
+    later = step.Traced_(loop, [*started, *operands[loop.states:]], traced.captured)
+    rows, finals, _ = step.run(later, n - head, [x[head:n] for x in seqs])
     joined = [np.concatenate([stop_gradient(a), b], axis=0) for a, b in zip(first, rows)]
-    return joined, finals, None if count is None else head + count
+    return joined, finals, n if loop.stop else None
 
 
-def _same(x):
-    return x
+def _after(head, initial, middle):
+    """State after the frozen steps: the initial one, with its derivative, if there are none."""
+    if isinstance(head, Traced):
+        return np.where(head > 0, middle, initial)
+    return middle if head else initial
 
 
 # ---------------------------------------------------------------------------------------------------- loop
@@ -302,7 +306,7 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     leaves, structures, paths = spec.flat_constants(tuple(spec._entries(non_sequences)))
     spec.check_arity(fn, ["init", "xs", *[f"non_sequences[{k}]" for k in range(len(structures))]])
     result = _LoopResult(fn, name, init_tree, x_tree, structures)
-    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse))
+    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse), functions=(fn,))
     traced = step.trace_call(call)
     if n is None and not traced.loop.stop:
         raise errors.LengthError(f"nothing says how many steps {name!r} runs: give xs, length, or return ns.until")
@@ -515,7 +519,7 @@ def while_loop(cond, body, init, max_steps=None):
         again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
         return news, [], np.logical_not(again)
 
-    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name))
+    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond)))
     first = [x for c in carries for x in c.values()]
     start = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
     start = edge._condition(edge.until(start), name)

@@ -8,8 +8,8 @@ as in NumPy.
 import numpy as np
 
 from nscan import errors
-from nscan.primitive import TABLE, bind, shape_text, ufunc_of, unsupported
-from nscan.trace import CLASS, STATE, Traced, check_array, current_step, locate, user_place
+from nscan.primitive import OURS, TABLE, bind, shape_text, ufunc_of, unsupported
+from nscan.trace import CLASS, STATE, Traced, check_array, current_step, locate, scipy_caller, user_place
 
 WEAK = {int: int, float: float, complex: complex}
 
@@ -185,7 +185,7 @@ class TracedArray(Traced):
 
     def __array__(self, dtype=None, copy=None):
         """Let ``np.array([t, t])`` be an object array of 0-d traced arrays; refuse every other conversion."""
-        if self.shape or dtype is not None:
+        if self.shape or dtype is not None or scipy_caller():
             raise traced_value("conversion to a real array (np.array, np.asarray, assignment into a real array)",
                                "use np.stack or ns.array([...]) for nested lists, ns.array(z) for an array that "
                                "the step writes to")
@@ -260,6 +260,12 @@ def traced_value(what, advice, hint=""):
     """Build the error for something that needs the value of a traced array, with the user's line."""
     place = locate(user_place())
     at = f" at {place}: {place.text}" if place else ""
+    names = scipy_caller()
+    if names:
+        ours = next((OURS[name] for name in names if name in OURS), None)
+        name = next((name for name in names if name in OURS), names[-1])
+        return errors.UnsupportedError(f"SciPy's {name} works on real arrays only{at}; use " + (
+            ours or "SciPy's ufuncs, or NumPy's functions, on traced arrays"))
     hint = f" ({hint})" if hint else ""
     return errors.TracedValueError(f"{what}{hint} is not possible{at}; {advice}")
 
@@ -288,6 +294,21 @@ def as_array(x):
     """Return x as a traced or real array; Python numbers become NumPy's."""
     x = as_operand(x)
     return x if hasattr(x, "dtype") else np.asarray(x)
+
+
+def traced(x):
+    """Return x as an array of the current step, so that traced integers may index it (unchanged outside of steps)."""
+    step = current_step()
+    if step is None or isinstance(x, Traced):
+        return x
+    return step.handle(step.var_of(as_array(x)), scalar=False)
+
+
+def without_trace(n):
+    """Return an integer as an int where it has a value (it carries no derivative)."""
+    while isinstance(n, Traced) and n.value is not None:
+        n = n.value
+    return n if isinstance(n, Traced) else int(n)
 
 
 def _leaves(x):

@@ -5,7 +5,7 @@ import numpy as np
 from nscan import errors
 from nscan.array import as_operand
 from nscan.tape import Where
-from nscan.trace import Traced
+from nscan.trace import Traced, is_users
 
 INDEX_HINT = "only integers, slices"
 
@@ -76,11 +76,10 @@ def _translate(error):
 
 def user_line(error):
     """Find the innermost place in the user's code in an error's traceback."""
-    from nscan.trace import _ROOTS
     found, tb = None, error.__traceback__
     while tb is not None:
         name = tb.tb_frame.f_code.co_filename
-        if not name.startswith(_ROOTS) and not name.startswith("<nscan") and "/numba/" not in name and "/scipy/" not in name:
+        if is_users(name):
             found = Where(name, tb.tb_lineno)
         tb = tb.tb_next
     return found

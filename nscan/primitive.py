@@ -58,6 +58,8 @@ class Row:
         The NumPy ufunc of a pointwise row, or the name of SciPy's.
     sample : dict
         Where tests sample the row: domains of the inputs, exclusions, tolerances.
+    asymmetric : bool
+        The vjp is not the transpose of the jvp, by intention (custom_vjp, grad_clip, grad_scale).
     """
 
     name: str
@@ -74,6 +76,7 @@ class Row:
     partials: tuple = ()
     function: object = None
     sample: dict = dataclasses.field(default_factory=dict)
+    asymmetric: bool = False
 
     def __repr__(self):
         return f"Row({self.name})"
@@ -272,8 +275,10 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
         The first one is the eager rule unless `eager` is given.
     partials : tuple of str or None
         One for each input, over a, b, c and y. None: the derivative is zero. ``"1"``, ``"-1"``: as is.
+        ``"?"``: the derivative is not known; asking for it is an error that says `why`.
     plain : tuple of int
-        Inputs whose partial is finite by construction: a plain product serves instead of `safe_mul`.
+        Inputs whose partial is finite whatever the inputs are, NaN and infinities included: a plain product
+        serves instead of `safe_mul`.
     spelling : dict or str or None
         Scalar text for each kind of dtype (f, i, u, b, c); a str serves all; None: the row's own name.
     holomorphic : bool
@@ -284,7 +289,7 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
         Domains for tests.
     """
     count = len(partials)
-    formulas = tuple(Text(p) if p not in (None, "1", "-1") else p for p in partials)
+    formulas = tuple(Text(p) if p not in (None, "1", "-1", "?") else p for p in partials)
     run = eager or _eager(functions[0])
     resolve = dtypes or ufunc_dtype(functions[0])
 
@@ -296,6 +301,7 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
         for i, tangent in enumerate(tangents):
             if tangent is None or formulas[i] is None:
                 continue
+            _check_known(formulas[i], name, why)
             term = _scaled(tangent, formulas[i], at, i in plain, False)
             total = term if total is None else total + term
         return (total,)
@@ -307,6 +313,7 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
             if formulas[i] is None or not at.needs[i]:
                 out.append(None)
                 continue
+            _check_known(formulas[i], name, why)
             out.append(unbroadcast(_scaled(ct, formulas[i], at, i in plain, holomorphic), at.shape(i)))
         return out
 
@@ -315,6 +322,11 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
     row = Row(name, "pointwise", infer, run, None if zero else jvp, None if zero else vjp, texts,
               partials=tuple(partials), function=functions[0], sample=sample or {}, why=why)
     return TABLE.add(row, *functions)
+
+
+def _check_known(formula, name, why):
+    if formula == "?":
+        raise errors.GradientTypeError(f"no derivative passes through {name}: {why}")
 
 
 def _scaled(ct, formula, at, plain, conjugate):

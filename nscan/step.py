@@ -5,13 +5,14 @@ step returns that dtype. A Python number as initial value is weak: it takes what
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from nscan import errors
 from nscan.array import as_operand, astype
 from nscan.primitive import TABLE, bind, shape_text
-from nscan.tape import Loop, key, locate
+from nscan.tape import Lit, Loop, key, locate
 from nscan.trace import StepTrace, Traced, check_array, current_step
 
 WEAK_DTYPES = {bool: np.dtype(bool), int: np.dtype("i8"), float: np.dtype("f8"), complex: np.dtype("c16")}
@@ -112,6 +113,8 @@ class Call:
     paths : list of str
         Names of the constants.
     name : str
+    functions : tuple of callable
+        The user's functions that the step calls.
     """
 
     step: object
@@ -122,15 +125,17 @@ class Call:
     name: str
     reverse: bool = False
     strict: bool = False
+    functions: tuple = ()
 
 
 @dataclasses.dataclass
 class Traced_:
-    """A step, traced: the loop, the operands after n and sequences, what was captured."""
+    """A step, traced: the loop, the operands after n and sequences, what was captured (and as the step saw it)."""
 
     loop: Loop
     operands: list
     captured: list
+    originals: list = dataclasses.field(default_factory=list)
 
 
 def trace_call(call):
@@ -154,10 +159,8 @@ def trace_call(call):
     traced, news = (traced, news) if not any(changed) and before == [c.type for c in call.carries] else _trace_once(call)
     made = _finish(call, traced, news)
     _check_hidden_state(call, made)
-    if call.strict and made.captured:
-        shapes = ", ".join(f"{getattr(x, 'dtype', type(x).__name__)}{shape_text(x.shape)}" for x in made.captured)
-        raise errors.SpecError(f"strict=True, but {call.name!r} uses values that are not among its arguments: {shapes}; "
-                               "pass them as non_sequences")
+    if call.strict:
+        check_strict(call, made)
     return made
 
 
@@ -204,10 +207,21 @@ def _finish(call, traced, news):
         tape, captured = trace.finish(results)
     given = [x if hasattr(x, "dtype") else as_operand(x) for x in call.constants if _is_operand(x)]
     names = tuple(c.name for c in call.carries for _ in c.initial)
+    _check_row_sizes(call, tape, tape.outputs[len(new_states):len(new_states) + len(outs)], outs)
     loop = Loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), stop=stop is not None,
                 reverse=call.reverse, name=call.name, state_names=names)
     initial = [v for c in call.carries for v in c.values()]
-    return Traced_(loop, [*initial, *given, *captured], captured)
+    return Traced_(loop, [*initial, *given, *captured], captured, [x for x, _ in trace.originals])
+
+
+def _check_row_sizes(call, tape, rows, outs):
+    """Refuse a row whose size is computed in the step: rows of one array have one shape."""
+    known = set(tape.inputs)
+    for k, (v, x) in enumerate(zip(rows, outs)):
+        if any(type(d) is not int and d not in known for d in v.shape):
+            raise errors.SizeError(
+                f"output {k} of {call.name!r} has shape {shape_text(v.shape)}{_place(x)}: a size that depends on data. The rows of one "
+                "output must have one shape: fill a buffer of full size (ns.array), or reduce the row")
 
 
 def _is_operand(x):
@@ -218,10 +232,13 @@ _SEEN = set()
 
 
 def _check_hidden_state(call, made):
-    """Trace a step that is new a second time: if its numbers differ, it depends on something hidden."""
+    """Trace a step that is new a second time: if its numbers differ, it depends on something hidden.
+
+    New is a pair of code and structure: another function is traced twice even if its tape has a structure seen before.
+    """
     if current_step() is not None:
         return
-    seen = hash(key(made.loop.step))
+    seen = hash((tuple([_code(f) for f in call.functions]), key(made.loop.step)))
     if seen in _SEEN:
         return
     traced, news = _trace_once(call)
@@ -236,6 +253,46 @@ def _check_hidden_state(call, made):
     _SEEN.add(seen)
 
 
+def _code(function):
+    """What tells the code of a callable from that of others."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return code or id(function)
+
+
+def check_strict(call, made):
+    """Refuse arrays that the step closes over, and numbers that it has as variables, by name."""
+    found = []
+    for x in made.originals:
+        name = next((name for f in call.functions for name, value in _variables(f) if value is x or _same_number(value, x)), None)
+        if name is not None or x.shape:
+            found.append(f"{name or 'an array'} ({x.dtype}{shape_text(x.shape)})")
+    if found:
+        raise errors.SpecError(f"strict=True, but {call.name!r} uses what is not among its arguments: {', '.join(found)}; pass it "
+                               "among the non_sequences")
+
+
+def _variables(function):
+    """Names and values that a function closes over: free variables, globals, and their attributes that it names."""
+    function = getattr(function, "__wrapped__", getattr(function, "__func__", function))
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        yield name, cell.cell_contents
+    for name in code.co_names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    owners = [v for v in (getattr(function, "__self__", None),) if v is not None]
+    for owner in owners:
+        yield from ((f"self.{name}", getattr(owner, name, None)) for name in code.co_names)
+
+
+def _same_number(value, x):
+    return not x.shape and not isinstance(x, Traced) and type(value) in (int, float, complex) and value == x
+
+
 def _equal(a, b):
     if isinstance(a, Traced) or isinstance(b, Traced) or a is b:
         return True
@@ -246,6 +303,7 @@ def _equal(a, b):
 def run(made, n, seqs):
     """Bind the loop equation: rows, final states, and the number of steps if it stops by itself."""
     loop = made.loop
+    n = Lit(n, np.int64) if isinstance(n, (int, np.integer)) else n
     outs = bind(TABLE["loop"], (n, *seqs, *made.operands), {"loop": loop})
     rows, finals, _, count, _ = loop.split_outputs(outs)
     return list(rows), list(finals), count

@@ -17,7 +17,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.primitive import _BIND, TABLE, Point
-from nscan.tape import Eqn, Lit, Output, Tape, Var, locate
+from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate
 
 SPECIAL = (0, 1, -1, 2, 0.5)
 KINDS = "biufc"
@@ -110,6 +110,25 @@ class Trace:
         self.closed = True
 
 
+class Content:
+    """What a real array held when a step used it: a copy of a small one, up to 64 entries of a large one."""
+
+    SMALL = 4096
+
+    def __init__(self, x):
+        self.copy = np.array(x) if x.size <= self.SMALL else None
+        self.entries = None if self.copy is not None else x[self._places(x)]
+
+    @staticmethod
+    def _places(x):
+        return np.unravel_index(np.linspace(0, x.size - 1, 64).astype(int), x.shape)
+
+    def holds(self, x):
+        """Tell whether the array still has that content."""
+        now, before = (x, self.copy) if self.copy is not None else (x[self._places(x)], self.entries)
+        return np.array_equal(now, before, equal_nan=x.dtype.kind in "fc")
+
+
 class StepTrace(Trace):
     """A tape filled without values.
 
@@ -119,6 +138,8 @@ class StepTrace(Trace):
         The declared inputs.
     captured : list of (outer value, Var)
         Arrays, numbers and traced arrays of outer traces that the step used without being given them.
+    originals : list of (outer value, Content or None)
+        The same as the step saw them, and what arrays held then.
     """
 
     symbolic = True
@@ -129,6 +150,7 @@ class StepTrace(Trace):
         self.inputs = []
         self.eqns = []
         self.captured = []
+        self.originals = []
         self._lifted = {}
         self._handles = {}
 
@@ -203,6 +225,8 @@ class StepTrace(Trace):
             if x.base is not None:
                 x.sync()
             key = (id(x), x.version)
+        elif getattr(x, "dtype", None) is RESIDUAL:
+            key = id(x)
         elif isinstance(x, np.ndarray) and x.ndim:
             if not any(x.strides) and x.size:
                 return self._lift_uniform(x)
@@ -210,22 +234,24 @@ class StepTrace(Trace):
         else:
             return self._lift_number(x)
         found = self._lifted.get(key)
-        if found is None:
-            found = self._capture(x)
-            self._lifted[key] = found
-        return found
+        if found is None or found[1] is not None and not found[1].holds(x):
+            found = self._lifted[key] = self._capture(x)
+        return found[0]
 
     def _capture(self, x):
-        if not isinstance(x, Traced):
-            check_array(x)
+        """Make an input of an outer value as it is now, for the step may write to it later: (Var, Content or None)."""
         var = self.new_var(tuple(self._dim(d) for d in x.shape), x.dtype)
-        # The caller may write to a traced array later: keep what it is now.
-        kept = x
-        if isinstance(x, Traced):
+        content = None
+        if x.dtype is RESIDUAL:
+            kept = x
+        elif isinstance(x, Traced):
             kept = make(x.home, x.node, x.shape, x.dtype, x.value, x.tangent, x.scalar)
-            self._lifted[(id(x), x.version, "keep")] = x
+        else:
+            content = Content(check_array(x)) if x.flags.writeable and not isinstance(x, np.generic) else None
+            kept = x if content is None or content.copy is None else content.copy
         self.captured.append((kept, var))
-        return var
+        self.originals.append((x, content))
+        return var, content
 
     def _lift_uniform(self, x):
         scalar = self._lift_number(x[(0,) * x.ndim])
@@ -233,12 +259,11 @@ class StepTrace(Trace):
         return self.var_of(self.process(TABLE["fill"], (scalar,), {"template": template}))
 
     def _lift_number(self, x):
-        if not isinstance(x, (np.ndarray, np.generic)):
-            x = np.asarray(x)
+        x = x if isinstance(x, np.generic) else np.asarray(x)[()]
         check_array(x)
-        if STATE.rules or x[()] in SPECIAL or x.dtype.kind == "b":
-            return Lit(x[()], x.dtype)
-        return self._capture(x)
+        if STATE.rules or x in SPECIAL or x.dtype.kind == "b":
+            return Lit(x, x.dtype)
+        return self._capture(x)[0]
 
     def finish(self, outputs):
         """Close the tape: its inputs are the declared ones, then the captured ones.
@@ -250,6 +275,11 @@ class StepTrace(Trace):
             The outer values of the captured inputs, in order.
         """
         outs = tuple([self.var_of(x) for x in outputs])
+        for x, content in self.originals:
+            if content is not None and content.copy is None and not content.holds(x):
+                raise errors.TracedValueError(
+                    f"an array of shape {x.shape} was written to after the step {self.name!r} had used it; the loop would see the "
+                    "written values everywhere: make it a traced array first, z = ns.array(z), or a state")
         tape = Tape((*self.inputs, *[v for _, v in self.captured]), tuple(self.eqns), outs)
         return tape, [x for x, _ in self.captured]
 
@@ -446,8 +476,23 @@ def user_place():
         ours = _OURS.get(code)
         if ours is None:
             name = code.co_filename
-            ours = _OURS[code] = name.startswith(_ROOTS) or name.startswith(("<nscan", "<__array_function__"))
+            ours = _OURS[code] = not is_users(name)
         if not ours:
             return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def is_users(file):
+    """Tell whether a file holds the user's code: not NumPy's, SciPy's, Numba's or ours."""
+    return not (file.startswith(_ROOTS) or file.startswith(("<nscan", "<__array_function__")) or "/scipy/" in file or "/numba/" in file)
+
+
+def scipy_caller():
+    """Return the names of SciPy's functions between here and the user's code, the innermost first."""
+    names, frame = [], sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if "/scipy/" in frame.f_code.co_filename:
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names

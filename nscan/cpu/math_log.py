@@ -82,8 +82,13 @@ def log_in_base(ops, x, log_2, log_e):
     tail = ops.fma(f, log_e[1], ops.mul(log1p_tail(ops, f), log_e[0]))
     if log_2[1]:
         tail = ops.fma(exponent, log_2[1], tail)
-    result = ops.fma(exponent, log_2[0], ops.fma(f, log_e[0], tail))
-    return with_log_specials(ops, x, result)
+    if ops.fused:
+        small = ops.fma(f, log_e[0], tail)
+    else:
+        # The rounding error of the product would be the largest one.
+        small, product_low = ops.two_product(f, log_e[0])
+        small = ops.add(small, ops.add(product_low, tail))
+    return with_log_specials(ops, x, ops.fma(exponent, log_2[0], small))
 
 
 def log2(ops, x):

@@ -4,8 +4,9 @@ import functools
 
 import numpy as np
 
-from nscan import errors, tree
+from nscan import edge, errors, tree
 from nscan.array import as_array
+from nscan.grad.flow import deciders, only_decides
 from nscan.grad.reverse import backward, literal_or, total
 from nscan.primitive import TABLE, bind, custom, shape_text
 from nscan.trace import TangentTrace, Traced, ValueTrace, rules
@@ -36,6 +37,9 @@ def stop_gradient(x):
     np.float64(3.0)
     """
     return tree.map_leaves(lambda leaf: bind(TABLE["stop_gradient"], (leaf,)) if isinstance(leaf, Traced) else leaf, x)
+
+
+consider_constant = stop_gradient
 
 
 def is_differentiated(values):
@@ -117,7 +121,7 @@ def vjp(f, *args, has_aux=False):
     with trace:
         inputs = [trace.new_input(v, scalar=_is_scalar(x)) for v, x in zip(values, leaves)]
         variables = [x.node for x in inputs]
-        result = f(*tree.unflatten(structure, inputs))
+        result = edge.call(f, tree.unflatten(structure, inputs))
         result, aux = result if has_aux else (result, None)
         outs, out_structure = tree.flatten(result)
         outs = [as_array(x) for x in outs]
@@ -134,6 +138,7 @@ def vjp(f, *args, has_aux=False):
         for sample, path in zip(samples, paths):
             sample.check(path)
         back = _pull(trace, variables, out_vars, [_fit(c, v) for c, v in zip(cts, out_values)])
+        _check_silent(trace, variables, back, paths)
         return tree.unflatten(structure, [_finish(b, v) for b, v in zip(back, values)])
 
     out = tree.unflatten(out_structure, out_values)
@@ -169,8 +174,18 @@ def _pull(trace, variables, out_vars, cts):
         if v is not None and ct is not None and v in trace.active:
             pending.setdefault(v, []).append(ct)
     with np.errstate(all="ignore"), rules():
-        backward(trace.eqns, literal_or(trace.values.__getitem__), pending, trace.active)
-        return [total(v, pending.get(v)) for v in variables]
+        read = trace.values.__getitem__
+        backward(trace.eqns, literal_or(read), pending, trace.active)
+        return [total(v, pending.get(v), read) for v in variables]
+
+
+def _check_silent(trace, variables, back, paths):
+    """Refuse an argument that no cotangent reaches although it decides when a loop stops."""
+    if any(ct is None for ct in back):
+        found = deciders(trace.eqns)
+        for v, ct, path in zip(variables, back, paths):
+            if ct is None and v in found:
+                raise only_decides(path)
 
 
 def _finish(ct, value):
@@ -344,7 +359,7 @@ def jvp(f, args, tangents, has_aux=False):
     trace = TangentTrace()
     with trace:
         inputs = [trace.new_input(v, t, scalar=_is_scalar(x)) for v, t, x in zip(values, moves, leaves)]
-        result = f(*tree.unflatten(structure, inputs))
+        result = edge.call(f, tree.unflatten(structure, inputs))
         result, aux = result if has_aux else (result, None)
         outs, out_structure = tree.flatten(result)
         outs = [as_array(x) for x in outs]

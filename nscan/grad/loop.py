@@ -1,24 +1,22 @@
 """The rule of the loop: its derivative is a loop.
 
-*Forward*: the tangent step runs beside the step (`joint_loop`). *Reverse* (`adjoint_of`): a loop over the
+*Forward*: the tangent step runs beside the step (`nscan.grad.forward`). *Reverse* (`adjoint_of`): a loop over the
 reversed steps whose states are the cotangents of states and whose sums are the cotangents of constants. The
 two are joined by the residual: rows of values that the adjoint reads. Which values those are is found here by
 running the rules once; how they are kept is not decided here.
-
-*Higher orders.* The adjoint is a row, ``A(x, c) = J(x)' c``; no rule looks into a residual. Since
-``<v, J' c> = <c, J v>``, both derivatives of A come from the joint loop (primal x, tangent v) with cotangent
-c on its tangents: its adjoint in x is the derivative of A in x, its tangent is the derivative of A in c.
 """
 
 import dataclasses
 
 import numpy as np
 
+from nscan.grad.flow import operand_flow
+from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
-from nscan.interpret import evaluate, run_equations
+from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
 from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var
-from nscan.trace import StepTrace, TangentTrace, make, rules
+from nscan.trace import StepTrace, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
 EXPENSIVE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "arcsin",
@@ -39,119 +37,6 @@ def is_cheap(eqn):
     return row.name in VIEWS or row.kind == "size"
 
 
-# ---------------------------------------------------------------------------------------------- forward
-def joint(values, tangents, params):
-    """Run a loop together with its tangent loop: outputs and their tangents (None for zeros)."""
-    loop = params["loop"]
-    active = tuple(t is not None for t in tangents)
-    twin, moving_states, moving_rows = joint_loop(loop, active)
-    n, seqs, states, sums, consts = loop.split_inputs(values)
-    _, tseqs, tstates, _, tconsts = loop.split_inputs(tangents)
-    tstates = [t if t is not None else full(s.shape, 0, s.dtype) for t, s, m in zip(tstates, states, moving_states) if m]
-    operands = (n, *seqs, *[t for t in tseqs if t is not None], *states, *tstates, *sums, *consts,
-                *[t for t in tconsts if t is not None])
-    outs = bind(TABLE["loop"], operands, {"loop": twin})
-    rows, finals, totals, count, residual = twin.split_outputs(outs)
-    drows = _spread(rows[loop.rows:], moving_rows)
-    dfinals = _spread(finals[loop.states:], moving_states)
-    plain = [*rows[:loop.rows], *finals[:loop.states], *totals]
-    dplain = [*drows, *dfinals, *[None] * loop.sums]
-    if loop.stop:
-        plain.append(count)
-        dplain.append(None)
-    if loop.hidden:
-        plain.append(residual)
-        dplain.append(None)
-    return tuple(plain), tuple(dplain)
-
-
-def _spread(values, moving):
-    left = iter(values)
-    return [next(left) if m else None for m in moving]
-
-
-_JOINT = {}
-
-
-def joint_loop(loop, active):
-    """Build the loop that computes values and tangents side by side.
-
-    Parameters
-    ----------
-    loop : Loop
-    active : tuple of bool
-        Which operands of the equation have a tangent.
-
-    Returns
-    -------
-    twin : Loop
-        Sequences, states, constants and rows of the loop, then the tangents of those that have one.
-    moving_states, moving_rows : tuple of bool
-        Which states and rows have a tangent.
-    """
-    key = (loop.key(), active)
-    if key not in _JOINT:
-        _, seqs, states, _, consts = loop.split_inputs(active)
-        moving = list(states)
-        while True:
-            made = _joint_step(loop, seqs, moving, consts)
-            grown = [a or b for a, b in zip(moving, made[2])]
-            if grown == moving:
-                break
-            moving = grown
-        tape, rows, _ = made
-        twin = dataclasses.replace(
-            loop, step=tape, seqs=loop.seqs + sum(seqs), states=loop.states + sum(moving), consts=loop.consts + sum(consts),
-            rows=loop.rows + sum(rows), state_names=loop.state_names + ("",) * sum(moving))
-        _JOINT[key] = twin, tuple(moving), tuple(rows)
-    return _JOINT[key]
-
-
-def _joint_step(loop, seqs, moving, consts):
-    """Trace step and tangent step: (tape, which rows move, which new states move)."""
-    step = loop.step
-    with StepTrace(loop.name) as outer:
-        inputs = loop.split_step_inputs(step.inputs)
-        env = {}
-        copied = [[_copy_input(outer, v, env) for v in group] for group in inputs]
-        tangents = [[outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(group, flags)]
-                    for group, flags in zip(copied, (seqs, moving, [False] * loop.sums, consts))]
-        with TangentTrace(loop.name) as inner:
-            args = [make(inner, None, x.shape, x.dtype, x, t) if t is not None else x
-                    for group, ts in zip(copied, tangents) for x, t in zip(group, ts)]
-            outs = evaluate(step, args)
-            pairs = [_pair(inner, x) for x in outs]
-        states, sums, rows, hidden, stop = loop.split_step_outputs(pairs)
-        moving_rows = [t is not None for _, t in rows]
-        outputs = [*[x for x, _ in states], *[_or_zeros(x, t) for (x, t), m in zip(states, moving) if m], *[x for x, _ in sums],
-                   *[x for x, _ in rows], *[t for _, t in rows if t is not None], *[x for x, _ in hidden]]
-        outputs += [stop[0]] if loop.stop else []
-        outer.inputs = [x.node for x in (*copied[0], *_some(tangents[0]), *copied[1], *_some(tangents[1]), *copied[2], *copied[3],
-                                        *_some(tangents[3]))]
-        tape, captured = outer.finish(outputs)
-    assert not captured, "a tape reads nothing but its inputs"
-    return tape, moving_rows, [t is not None for _, t in states]
-
-
-def _some(values):
-    return [v for v in values if v is not None]
-
-
-def _copy_input(trace, v, env):
-    shape = tuple(d if type(d) is int else env[d] for d in v.shape)
-    x = env[v] = trace.new_input(shape, v.dtype)
-    return x
-
-
-def _pair(trace, x):
-    return (x.value, x.tangent) if getattr(x, "home", None) is trace else (x, None)
-
-
-def _or_zeros(x, tangent):
-    return full(x.shape, 0, x.dtype) if tangent is None else tangent
-
-
-# ---------------------------------------------------------------------------------------------- reverse
 @dataclasses.dataclass(frozen=True, eq=False)
 class Adjoint:
     """A loop made ready for its backward pass.
@@ -174,6 +59,8 @@ class Adjoint:
         The values of the step that the hidden rows hold.
     hidden : tuple of int
         Which hidden rows the backward pass reads.
+    extra : tuple of ndarray
+        Arrays that the rules of the step read (masks, index tables): the last constants of `backward`.
     """
 
     forward: Loop
@@ -184,6 +71,7 @@ class Adjoint:
     rows: tuple
     kept: tuple
     hidden: tuple
+    extra: tuple = ()
 
 
 _ADJOINTS = {}
@@ -244,14 +132,14 @@ class _Builder:
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
-        tape, used = self._trace_backward(kept, [])
+        tape, used, extra = self._trace_backward(kept, [])
         loop = self.loop
         hidden = tuple(k for k, v in enumerate(kept) if v in used.places)
-        back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts),
+        back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts) + len(extra),
                     sum(v in self.wanted for v in self.seq_vars), sum(v in self.wanted for v in self.const_vars),
                     reverse=not loop.reverse, name=f"adjoint of {loop.name}")
         return Adjoint(forward, back, tuple(used.seqs), tuple(used.consts), tuple(self.ct_states), tuple(self.ct_rows),
-                       tuple(kept), hidden)
+                       tuple(kept), hidden, tuple(extra))
 
     def _forward(self, kept):
         if not kept:
@@ -292,14 +180,13 @@ class _Builder:
             with rules():
                 out_states = [_dense(self.state_vars[k], pending, used) for k in self.ct_states]
                 out_seqs = [_dense(v, pending, used) for v in self.seq_vars if v in self.wanted]
-                out_sums = [total(v, pending.get(v), start=s)
+                out_sums = [total(v, pending.get(v), used.read, start=s)
                             for v, s in zip([v for v in self.const_vars if v in self.wanted], sums)]
             placeholders = [used.places[v] for v in (demanded if kept is None else kept) if v in used.places]
             trace.inputs = [x.node for x in (*used.seqs.values(), *placeholders, *ct_rows, *ct_states, *sums,
                                             *used.consts.values())]
-            tape, captured = trace.finish([*out_states, *out_sums, *out_seqs])
-        assert not captured, "a tape reads nothing but its inputs"
-        return tape, used
+            tape, extra = trace.finish([*out_states, *out_sums, *out_seqs])
+        return tape, used, only_arrays(extra)
 
     def _ct_input(self, trace, used, like, out, pending):
         x = trace.new_input(used.shape(like), like.dtype)
@@ -310,7 +197,7 @@ class _Builder:
 
 def _dense(v, pending, used):
     parts = pending.get(v)
-    return full(used.shape(v), 0, v.dtype) if not parts else total(v, parts)
+    return full(used.shape(v), 0, v.dtype) if not parts else total(v, parts, used.read)
 
 
 def _bytes(values):
@@ -393,22 +280,34 @@ class _Used:
 
 
 def pair(inputs, params, active):
-    """Give a loop the hidden rows of its backward pass, for all outputs and the active operands."""
+    """Give a loop the hidden rows of its backward pass, for all outputs and the operands from which a derivative flows."""
     loop = params["loop"]
     shown = loop.visible
-    if not any(active) or loop.hidden:
-        return params, shown + (1 if loop.hidden else 0)
-    adjoint = adjoint_of(loop, tuple(active), (True,) * loop.rows)
+    if loop.hidden:
+        return params, shown + 1
+    active = _flowing(loop, active)
+    if not any(active):
+        return params, shown
+    adjoint = adjoint_of(loop, active, (True,) * loop.rows)
     return {"loop": adjoint.forward}, shown
+
+
+def _flowing(loop, active):
+    """Keep the flags of the operands from which a derivative flows to any output."""
+    flow = operand_flow(loop, (True,) * loop.visible)
+    return tuple([bool(a and f) for a, f in zip(active, flow)])
 
 
 def loop_vjp(cts, at, loop):
     """Cotangents of the operands of a loop: one adjoint equation."""
-    active = tuple(at.needs)
-    inputs = [at.x(i) for i in range(at.count)]
     base = without_hidden(loop) if loop.hidden else loop
+    active = _flowing(base, at.needs)
     rows, finals, _, _, _ = loop.split_outputs(cts)
     with_ct = tuple(ct is not None for ct in (*rows, *finals))
+    reached = operand_flow(base, with_ct)
+    if not any(a and r for a, r in zip(active, reached)):
+        return [None] * at.count
+    inputs = [at.x(i) for i in range(at.count)]
     adjoint = adjoint_of(base, active, with_ct[:loop.rows])
     residual = None
     count = at.y(loop.visible - 1) if loop.stop else inputs[0]
@@ -416,10 +315,12 @@ def loop_vjp(cts, at, loop):
         residual = at.y(loop.visible)
     elif adjoint.forward.hidden:
         residual = bind(TABLE["loop"], inputs, {"loop": adjoint.forward})[-1]
-    return _bind_adjoint(base, active, with_ct, inputs, count, [ct for ct in (*rows, *finals) if ct is not None], residual)
+    back = bind_adjoint(base, active, with_ct, inputs, count, [ct for ct in (*rows, *finals) if ct is not None], residual)
+    return [ct if r else None for ct, r in zip(back, reached)]
 
 
-def _bind_adjoint(loop, active, with_ct, inputs, count, cts, residual):
+def bind_adjoint(loop, active, with_ct, inputs, count, cts, residual):
+    """Bind the adjoint row: one cotangent for each operand of the loop, None where it is not active."""
     params = {"loop": loop, "active": active, "with_ct": with_ct}
     extra = () if residual is None else (residual,)
     outs = bind(TABLE["loop_adjoint"], (count, *inputs, *cts, *extra), params)
@@ -461,7 +362,7 @@ def adjoint_operands(loop, active, with_ct, values):
     for k in adjoint.states:
         operands.append(Zero(states[k].shape, states[k].dtype) if ct_finals[k] is None else ct_finals[k])
     operands += [Zero(c.shape, c.dtype) for c, flag in zip(consts, flags) if flag and c.dtype.kind in "fc"]
-    operands += [consts[k] for k in adjoint.consts]
+    operands += [*[consts[k] for k in adjoint.consts], *adjoint.extra]
     return adjoint, operands
 
 
@@ -507,170 +408,3 @@ def adjoint_results(adjoint, loop, active, outs, inputs):
     out += [Zero(x.shape, x.dtype) for x, flag in zip(in_sums, sum_flags) if flag]
     out += [next(sums) if is_float(x) else Zero(x.shape, x.dtype) for x, flag in zip(in_consts, consts) if flag]
     return out
-
-
-# ------------------------------------------------------------------------------- derivatives of the adjoint
-def _twin(loop, active, inputs, tangents):
-    """Return the joint loop with a tangent for every active operand, its operands and its active flags."""
-    twin, moving_states, moving_rows = joint_loop(loop, active)
-    n, seqs, states, sums, consts = loop.split_inputs(inputs)
-    _, tseqs, tstates, _, tconsts = loop.split_inputs(tangents)
-    tstates = [t if t is not None else full(s.shape, 0, s.dtype) for t, s, m in zip(tstates, states, moving_states) if m]
-    operands = (n, *seqs, *_some(tseqs), *states, *tstates, *sums, *consts, *_some(tconsts))
-    return twin, operands, moving_states, moving_rows
-
-
-def _twin_flags(loop, wanted, active, moving_states, tangents_too):
-    """Active flags of the operands of a joint loop: primal operands `wanted`, tangents if asked for."""
-    n, seqs, states, sums, consts = loop.split_inputs(wanted)
-    _, aseqs, astates, _, aconsts = loop.split_inputs(active)
-    t = tangents_too
-    return (n, *seqs, *[t] * sum(aseqs), *states, *[t and a for a, m in zip(astates, moving_states) if m], *sums, *consts,
-            *[t] * sum(aconsts))
-
-
-def _twin_cts(loop, with_ct, primal, tangent, moving_states, moving_rows):
-    """Cotangents of a joint loop's rows and finals, given those of values and of tangents by output."""
-    rows = primal[:loop.rows]
-    finals = primal[loop.rows:]
-    trows = [ct for ct, m in zip(tangent[:loop.rows], moving_rows) if m]
-    tfinals = [ct for ct, m in zip(tangent[loop.rows:], moving_states) if m]
-    return [*rows, *trows, *finals, *tfinals]
-
-
-def _adjoint_of_twin(twin, operands, flags, cts):
-    with_ct = tuple(ct is not None for ct in cts)
-    adjoint = adjoint_of(twin, flags, with_ct[:twin.rows])
-    count, residual, outs = operands[0], None, None
-    if adjoint.forward.hidden or twin.stop:
-        outs = bind(TABLE["loop"], operands, {"loop": adjoint.forward})
-        residual = outs[-1] if adjoint.forward.hidden else None
-        count = outs[twin.visible - 1] if twin.stop else count
-    return _bind_adjoint(twin, flags, with_ct, operands, count, _some(cts), residual), outs
-
-
-def adjoint_joint(values, tangents, params):
-    """Value and tangent of the adjoint row, from one adjoint of the joint loop."""
-    loop, active, with_ct = params["loop"], params["active"], params["with_ct"]
-    outs = bind(TABLE["loop_adjoint"], values, params)
-    _, inputs, cts, _ = split_adjoint(loop, with_ct, values)
-    _, tinputs, tcts, _ = split_adjoint(loop, with_ct, tangents)
-    parts = [None] * len(outs)
-    if any(t is not None for t in tcts):
-        part = _again(loop, active, tcts, inputs, values, params)
-        parts = part
-    if any(t is not None for t in tinputs):
-        moving = tuple(t is not None for t in tinputs)
-        twin, operands, moving_states, moving_rows = _twin(loop, moving, inputs, tinputs)
-        flags = _twin_flags(loop, active, moving, moving_states, False)
-        two = _twin_cts(loop, with_ct, [None] * len(cts), cts, moving_states, moving_rows)
-        back, _ = _adjoint_of_twin(twin, operands, flags, two)
-        second = [b for b, flag in zip(back, flags) if flag]
-        parts = [b if a is None else a if b is None else a + b for a, b in zip(parts, second)]
-    return outs, tuple(parts)
-
-
-def _again(loop, active, cts, inputs, values, params):
-    """Apply the adjoint to other cotangents at the same point (it is linear in them)."""
-    with_ct = tuple(ct is not None for ct in cts)
-    residual = split_adjoint(loop, params["with_ct"], values)[3]
-    return [x for x, flag in zip(_bind_adjoint(loop, active, with_ct, inputs, values[0], _some(cts), residual), active) if flag]
-
-
-def adjoint_vjp(cts, at, loop, active, with_ct):
-    """Cotangents of the operands of the adjoint row: derivatives along `cts` from the joint loop."""
-    values = [at.x(i) for i in range(at.count)]
-    _, inputs, outer, _ = split_adjoint(loop, with_ct, values)
-    _, need_inputs, need_cts, _ = split_adjoint(loop, with_ct, at.needs)
-    left = iter(cts)
-    v = [next(left) if flag else None for flag in active]
-    moving = tuple(x is not None for x in v)
-    twin, operands, moving_states, moving_rows = _twin(loop, moving, inputs, v)
-    flags = _twin_flags(loop, tuple(need_inputs), moving, moving_states, False)
-    two = _twin_cts(loop, with_ct, [None] * len(outer), outer, moving_states, moving_rows)
-    dcts = [None] * len(outer)
-    if any(need_inputs) and any(c is not None for c in two):
-        back, outs = _adjoint_of_twin(twin, operands, flags, two)
-        dinputs = _primal_part(loop, back, moving, moving_states)
-    else:
-        dinputs, outs = [None] * len(inputs), None
-    if any(need_cts):
-        if outs is None:
-            outs = bind(TABLE["loop"], operands, {"loop": twin})
-        dcts = _tangent_outputs(loop, twin, outs, moving_states, moving_rows)
-    return [None, *dinputs, *[d for d, flag in zip(dcts, with_ct) if flag], *[None] * (at.count - 1 - len(inputs) - sum(with_ct))]
-
-
-def _primal_part(loop, back, moving, moving_states):
-    """Pick the cotangents of the primal operands out of those of a joint loop."""
-    _, seqs, _, _, consts = loop.split_inputs(moving)
-    a = 1 + loop.seqs
-    b = a + sum(seqs)
-    c = b + loop.states + sum(moving_states)
-    return [*back[:a], *back[b:b + loop.states], *back[c:c + loop.sums + loop.consts]]
-
-
-def _tangent_outputs(loop, twin, outs, moving_states, moving_rows):
-    rows, finals = outs[:twin.rows], outs[twin.rows:twin.rows + twin.states]
-    return [*_spread(rows[loop.rows:], moving_rows), *_spread(finals[loop.states:], moving_states)]
-
-
-# ------------------------------------------------------------------------------------------- conditionals
-def cond_joint(values, tangents, params):
-    """Value and tangent of a conditional: the taken branch beside its tangent."""
-    cond = params["cond"]
-    active = tuple(t is not None for t in tangents[1:])
-    tapes = [_joint_branch(tape, active) for tape in cond.tapes()]
-    moving = [any(flags) for flags in zip(*[m for _, m in tapes])]
-    both = [_joint_branch(tape, active, moving)[0] for tape in cond.tapes()]
-    outs = bind(TABLE["cond"], (*values, *_some(tangents[1:])), {"cond": dataclasses.replace(cond, then=both[0], other=both[1])})
-    count = len(cond.then.outputs)
-    return outs[:count], tuple(_spread(outs[count:], moving))
-
-
-def _joint_branch(tape, active, moving=None):
-    with StepTrace("cond") as outer:
-        env = {}
-        args = [_copy_input(outer, v, env) for v in tape.inputs]
-        ts = [outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(args, active)]
-        with TangentTrace("cond") as inner:
-            outs = evaluate(tape, [make(inner, None, x.shape, x.dtype, x, t) if t is not None else x for x, t in zip(args, ts)])
-            pairs = [_pair(inner, x) for x in outs]
-        found = [t is not None for _, t in pairs]
-        extra = [_or_zeros(x, t) for (x, t), m in zip(pairs, moving or found) if m]
-        made, captured = outer.finish([*[x for x, _ in pairs], *extra])
-    assert not captured, "a tape reads nothing but its inputs"
-    return made, found
-
-
-def cond_vjp(cts, at, cond):
-    """Cotangents of the operands of a conditional: the backward pass of the taken branch."""
-    active = tuple(at.needs[1:])
-    with_ct = tuple(ct is not None for ct in cts)
-    tapes = [_backward_branch(tape, active, with_ct) for tape in cond.tapes()]
-    values = [at.x(i) for i in range(at.count)]
-    outs = bind(TABLE["cond"], (*values, *_some(cts)), {"cond": dataclasses.replace(cond, then=tapes[0], other=tapes[1])})
-    return [None, *_spread(outs, active)]
-
-
-def _backward_branch(tape, active, with_ct):
-    with StepTrace("cond") as trace:
-        env = {}
-        args = [_copy_input(trace, v, env) for v in tape.inputs]
-        wanted = [v for v, flag in zip(tape.inputs, active) if flag]
-        env = dict(zip(tape.inputs, args))
-        cts = [trace.new_input([d if type(d) is int else env[d] for d in v.shape], v.dtype) for v, flag in zip(tape.outputs, with_ct)
-               if flag]
-        with rules():
-            run_equations(tape.eqns, env)
-        flow = spread_active(tape.eqns, wanted)
-        pending = {}
-        for v, ct in zip([v for v, flag in zip(tape.outputs, with_ct) if flag], cts):
-            if type(v) is Var and v in flow:
-                pending.setdefault(v, []).append(ct)
-        backward(tape.eqns, literal_or(env.__getitem__), pending, flow)
-        with rules():
-            outs = [total(v, pending.get(v)) if pending.get(v) else full(env[v].shape, 0, v.dtype) for v in wanted]
-        made, captured = trace.finish(outs)
-    assert not captured, "a tape reads nothing but its inputs"
-    return made

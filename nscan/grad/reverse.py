@@ -52,7 +52,7 @@ def backward(eqns, read, pending, active):
 
 def _backward_one(eqn, read, pending, active):
     STATE.where = eqn.where
-    cts = [total(v, pending.pop(v, None)) for v in eqn.outputs]
+    cts = [total(v, pending.pop(v, None), read) for v in eqn.outputs]
     needs = [type(v) is Var and v in active for v in eqn.inputs]
     if all(ct is None for ct in cts) or not any(needs):
         return
@@ -73,8 +73,11 @@ def no_derivative(eqn):
     return errors.GradientTypeError(f"no derivative passes through {eqn.row.name}{at}: {eqn.row.why}")
 
 
-def total(v, parts, start=None):
-    """Add up the cotangents of a value: whole arrays first, then those that touch a part."""
+def total(v, parts, read, start=None):
+    """Add up the cotangents of a value: whole arrays first, then those that touch a part.
+
+    ``read`` gives the sizes of `v` that are known only at run time.
+    """
     if not parts:
         return start
     dense, scatters = start, []
@@ -84,8 +87,13 @@ def total(v, parts, start=None):
         else:
             dense = part if dense is None else dense + part
     for part in scatters:
-        dense = part.add_to(full(v.shape, 0, v.dtype) if dense is None else dense)
+        dense = part.add_to(full(shape_of(v, read), 0, v.dtype) if dense is None else dense)
     return dense
+
+
+def shape_of(v, read):
+    """Shape of a value, its run-time sizes read where the backward pass stands."""
+    return tuple([read(d) if type(d) is Var else d for d in v.shape])
 
 
 def literal_or(read):

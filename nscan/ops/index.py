@@ -22,9 +22,9 @@ import dataclasses
 import numpy as np
 
 from nscan import errors
-from nscan.array import TABLE_WRITE, as_array, as_operand, astype
+from nscan.array import TABLE_WRITE, as_array, as_operand, astype, traced
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, shape_text, unbroadcast
-from nscan.trace import Traced, current_step
+from nscan.trace import Traced
 
 INT = np.dtype("i8")
 
@@ -590,12 +590,3 @@ def insert(arr, obj, values, axis=None):
     shape = tuple(1 if k == axis else d for k, d in enumerate(arr.shape))
     return np.concatenate([head, np.broadcast_to(np.reshape(as_array(values), shape) if np.size(values) > 1 else as_array(values), shape),
                            tail], axis=axis)
-
-
-def traced(x):
-    """Return x as an array of the current step (unchanged outside of steps)."""
-    step = current_step()
-    if step is None or isinstance(x, Traced):
-        return x
-    x = as_array(x)
-    return step.handle(step.var_of(x), scalar=False)

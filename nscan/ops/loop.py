@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nscan.grad import branch, forward, second
 from nscan.grad import loop as rule
 from nscan.interpret import Residual, evaluate_arrays, run_loop
 from nscan.primitive import TABLE, Row
@@ -80,10 +81,10 @@ def _filled(x, shape):
     return x
 
 
-TABLE.add(Row("loop", "loop", _loop_infer, None, jvp=None, vjp=rule.loop_vjp, outputs=None, joint=rule.joint, pair=rule.pair))
-TABLE.add(Row("loop_adjoint", "loop", rule.adjoint_infer, None, vjp=rule.adjoint_vjp, outputs=None, joint=rule.adjoint_joint))
+TABLE.add(Row("loop", "loop", _loop_infer, None, jvp=None, vjp=rule.loop_vjp, outputs=None, joint=forward.joint, pair=rule.pair))
+TABLE.add(Row("loop_adjoint", "loop", rule.adjoint_infer, None, vjp=second.adjoint_vjp, outputs=None, joint=second.adjoint_joint))
 TABLE.add(Row("cond", "loop", lambda pred, *args, cond: tuple((_branch_shape(v, cond, args), v.dtype) for v in cond.then.outputs),
-              None, vjp=rule.cond_vjp, outputs=None, joint=rule.cond_joint))
+              None, vjp=branch.cond_vjp, outputs=None, joint=branch.cond_joint))
 
 
 def _branch_shape(v, cond, args):

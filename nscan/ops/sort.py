@@ -3,8 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import as_array, as_operand, astype, promotable
-from nscan.ops.index import traced
+from nscan.array import as_array, as_operand, astype, promotable, traced
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom
 

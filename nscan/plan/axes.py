@@ -7,7 +7,7 @@ small size may be unrolled.
 
 import numpy as np
 
-from nscan.tape import Cond, Loop, Var
+from nscan.tape import Lit, Var
 
 UNROLL_AXIS = 8
 UNROLL_VALUE = 36
@@ -105,7 +105,7 @@ class Axes:
             if k <= len(co):
                 self.join(cx[-k], co[-k])
 
-    def finish(self, values, lanes=()):
+    def finish(self, lanes=()):
         """Number the classes in order of first appearance and decide which are unrolled."""
         number = 0
         roots = []
@@ -117,10 +117,10 @@ class Axes:
                     roots.append(c)
         for c in roots:
             c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and c not in lanes
-        self._limit(values)
+        self._limit()
         return roots
 
-    def _limit(self, values):
+    def _limit(self):
         """Unroll no value of more than UNROLL_VALUE elements: the largest class gives in first."""
         changed = True
         while changed:
@@ -311,8 +311,16 @@ def join_loop(axes, loop, inputs, outputs):
             _pair(axes, a, b, 0)
     for a, b in zip(rows, nrows):
         _pair(axes, a, b, 1)
+        first = axes.new(a)[0]
+        if first is not ONE and first.find().dynamic:
+            first.find().bound = length if length is not None else _bound(inputs[0])
         if length is not None:
             axes.join(length, axes.new(a)[0])
+
+
+def _bound(n):
+    """Largest number of steps of a loop, or None."""
+    return int(n.value) if type(n) is Lit and n.value < 1 << 40 else None
 
 
 def _pair(axes, a, b, skip):
@@ -340,4 +348,4 @@ RULES = {"pointwise": _pointwise, "reduction": _reduction, "running": _pointwise
          "index": _index_read, "index_update": _index_write, "index_add": _index_write, "contract": _contract,
          "linalg": _linalg, "loop": _loop, "cond": _cond, "fill": lambda axes, eqn: None}
 
-__all__ = ["ONE", "Axes", "AxisClass", "Cond", "Loop", "factor_pairs", "join_loop", "region"]
+__all__ = ["ONE", "Axes", "AxisClass", "factor_pairs", "join_loop", "region"]

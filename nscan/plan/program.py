@@ -13,9 +13,9 @@ statement                                           meaning
                                                     1, or the number of lanes that run side by side
 ("fold", v, op, dtype, value)                       combine the lanes of a carried value, in a fixed tree
 ("if", condition, then, other, results)             branches; `results`: (v, dtype, then value, other value)
-("while", carries, body, yields, condition)         repeat; the condition is tested after the body
+("while", carries, body, yields)                    repeat while the first carried value (a b1) is true
 ("call", name, results, args)                       a library routine (BLAS, LAPACK, helpers) by address
-("fail", condition, reason, equation)               record the first failure, then stop the range
+("fail", condition, reason, equation, step, a, b)   record the first failure, with two numbers for the message
 ==================================================  =====================================================
 
 Values are numbered; an operand is a number, or a constant ``("c", dtype, value)``. Addresses are int64 values.
@@ -161,11 +161,17 @@ class Builder:
 
     def store(self, slot, address, value):
         """Store to a slot."""
-        self.forget(slot)
+        self.wrote(slot)
         self.scopes[-1].statements.append(("store", value.dtype, slot, address.id, value.id))
 
+    def wrote(self, slot):
+        """Note that a slot is written inside of every open scope; what was known about its content is void."""
+        for scope in self.scopes:
+            scope.written.add(slot)
+        self.forget(slot)
+
     def forget(self, slot):
-        """Drop what is known about the content of a slot, since it is written now."""
+        """Drop what is known about the content of a slot."""
         for scope in self.scopes:
             stale = [key for key in scope.memo if key[0] == "load" and key[2] == slot]
             for key in stale:
@@ -217,6 +223,10 @@ class Builder:
         """Close the innermost scope and return its statements."""
         return tuple(self.scopes.pop().statements)
 
+    def repeat(self, alive, carries, written=()):
+        """Open a loop that runs while a carried value is true; see `While_`."""
+        return While_(self, alive, carries, written)
+
     def range(self, lo, hi, width=1, carries=(), written=(), fence=False):
         """Open a loop; see `Loop_`."""
         return Loop_(self, lo, hi, width, carries, written, fence)
@@ -262,6 +272,44 @@ class Loop_:
         self.results = [b.new(v.dtype) for v in self.initial]
         carries = tuple((c.id, v.id, c.dtype, r.id) for c, v, r in zip(self.carried, self.initial, self.results))
         b.statement("range", self.index.id, self.lo.id, self.hi.id, self.width, carries, body, tuple(y.id for y in yields))
+        for slot in self.written:
+            b.forget(slot)
+        return False
+
+
+class While_:
+    """A loop without a known number of rounds, being built.
+
+    Attributes
+    ----------
+    carried, results : list of Value
+        Loop-carried values inside, and their last values after the loop (without the flag).
+    """
+
+    def __init__(self, builder, alive, carries, written):
+        self.b, self.alive, self.initial, self.written = builder, alive, list(carries), written
+
+    def __enter__(self):
+        b = self.b
+        b.open(False, self.written)
+        self.flag = b.new("b1")
+        self.carried = [b.new(v.dtype) for v in self.initial]
+        return self
+
+    def again(self, alive, values):
+        """Say whether there is a next round and which values it takes."""
+        self.more, self.yields = alive, list(values)
+
+    def __exit__(self, kind, error, traceback):
+        b = self.b
+        body = b.close()
+        if kind is not None:
+            return False
+        self.results = [b.new(v.dtype) for v in self.initial]
+        flag = b.new("b1")
+        carries = ((self.flag.id, self.alive.id, "b1", flag.id),
+                   *[(c.id, v.id, c.dtype, r.id) for c, v, r in zip(self.carried, self.initial, self.results)])
+        b.statement("while", carries, body, (self.more.id, *[y.id for y in self.yields]))
         for slot in self.written:
             b.forget(slot)
         return False

@@ -1,0 +1,221 @@
+"""Run loop rows on the CPU: plan and compile on first sight, then fill in numbers and call."""
+
+import ctypes
+import dataclasses
+
+import numpy as np
+
+from nscan import build, errors
+from nscan.cpu import library
+from nscan.interpret import Residual
+from nscan.ops.loop import run_adjoint, run_cond
+from nscan.plan import kernel as planner
+from nscan.plan.memory import prepare
+from nscan.tape import locate
+
+START, BLOCK, END = 1, 2, 4
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
+GROW = 1 << 10
+
+
+def host_features():
+    """What the host can do, as far as it changes what is printed."""
+    if not _FEATURES:
+        import llvmlite.binding as llvm
+        found = llvm.get_host_cpu_features()
+        _FEATURES.append(tuple(name for name in ("fma",) if found.get(name)))
+    return _FEATURES[0]
+
+
+_FEATURES = []
+
+
+@dataclasses.dataclass(eq=False)
+class Kernel:
+    """A compiled loop, ready to be called with arrays.
+
+    Attributes
+    ----------
+    loop : Loop
+        As it was planned.
+    program : Program
+    function : ctypes function
+    template : ndarray of int64
+        The block of numbers with everything filled in that does not change from call to call.
+    addresses, strides : list
+        (position in the block, array) and (position, array, axis) of what does.
+    workspace : int
+        Bytes.
+    """
+
+    loop: object
+    program: object
+    function: object
+    template: np.ndarray
+    addresses: list
+    strides: list
+    workspace_at: int
+    steps_at: int
+    workspace: int
+    contiguous: set
+
+
+_KERNELS = {}
+
+
+def run_compiled(row, values, params):
+    """Run a loop row on real arrays with compiled kernels."""
+    if row.name == "loop":
+        return run_loop(params["loop"], values)
+    if row.name == "cond":
+        return run_cond(params["cond"], values)
+    return run_adjoint(values, run_compiled, **params)
+
+
+def kernel_of(loop):
+    """Return the kernel of a loop: planned and compiled once for each structure."""
+    key = loop.key()
+    found = _KERNELS.get(key)
+    if found is None:
+        found = _KERNELS[key] = make_kernel(loop)
+    return found
+
+
+def make_kernel(loop):
+    """Plan and compile a loop."""
+    prepared = prepare(loop)
+    program = planner.plan(prepared)
+    module = build.build(program.text, host_features())
+    template = np.zeros(len(program.keys) + 1, np.int64)
+    offsets, total = layout(program)
+    addresses, strides = [], []
+    workspace_at = steps_at = -1
+    for k, key in enumerate(program.keys):
+        kind = key[0]
+        if kind == "size":
+            template[k] = program.sizes[key[1]]
+        elif kind == "number":
+            template[k] = program.numbers[key[1]]
+        elif kind == "slot":
+            template[k] = offsets[key[1]]
+        elif kind == "function":
+            template[k] = library.address(key[1])
+        elif kind == "address":
+            addresses.append((k, key[1]))
+        elif kind == "stride":
+            strides.append((k, key[1], key[2]))
+        elif kind == "workspace":
+            workspace_at = k
+        elif kind == "steps":
+            steps_at = k
+    first = 1 + loop.seqs
+    contiguous = set(range(first - 1, first - 1 + loop.states + loop.sums))
+    return Kernel(prepared, program, PROTOTYPE(module.kernel.address), template, addresses, strides, workspace_at, steps_at, total,
+                  contiguous)
+
+
+def layout(program):
+    """Offsets of the workspace slots and the bytes of all."""
+    offsets, total = [], 0
+    for slot in program.slots:
+        size = slot.itemsize
+        for d in slot.sizes:
+            size *= d if isinstance(d, int) else program.sizes[d[1]]
+        offsets.append(total)
+        total += -(-size // 64) * 64
+    return offsets, total + 64
+
+
+def run_loop(loop, values):
+    """Run a loop on real arrays."""
+    kernel = kernel_of(loop)
+    n = int(values[0])
+    arrays = [np.asarray(v) for v in values[1:]]
+    arrays = [np.ascontiguousarray(x).reshape(x.shape) if k in kernel.contiguous else x for k, x in enumerate(arrays)]
+    rows, finals = output_types(loop)
+    if loop.stop and n > GROW and rows:
+        return run_growing(loop, kernel, n, arrays, rows, finals)
+    outs = [np.empty((n, *shape), dtype) for shape, dtype in rows]
+    return call(loop, kernel, n, n, arrays, outs, finals)
+
+
+def output_types(loop):
+    """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
+    states, sums, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
+    row_types = [(tuple(v.shape), v.dtype) for v in (*rows, *hidden)]
+    _, state_vars, sum_vars, _ = loop.split_step_inputs(loop.step.inputs)
+    return row_types, [(tuple(v.shape), v.dtype) for v in (*state_vars, *sum_vars)]
+
+
+def fill_block(kernel, n, arrays):
+    """Fill addresses and strides into the block of numbers."""
+    block = kernel.template.copy()
+    for k, which in kernel.addresses:
+        block[k] = arrays[which].ctypes.data
+    for k, which, axis in kernel.strides:
+        block[k] = arrays[which].strides[axis]
+    if kernel.steps_at >= 0:
+        block[kernel.steps_at] = n
+    return block
+
+
+def call(loop, kernel, n, room, arrays, outs, finals, first=0, state=None):
+    """Run steps, from `first` to `room` at most, and collect the results."""
+    lasts = [np.empty(shape, dtype) for shape, dtype in finals]
+    count = np.zeros((), np.int64)
+    everything = [*arrays, *outs, *lasts, *([count] if loop.stop else [])]
+    workspace = state if state is not None else np.empty(kernel.workspace, np.uint8)
+    block = fill_block(kernel, n, everything)
+    if kernel.workspace_at >= 0:
+        block[kernel.workspace_at] = -(-workspace.ctypes.data // 64) * 64
+    status = np.zeros(8, np.int64)
+    kernel.function(START | BLOCK | END, status.ctypes.data, first, room, 0, 0, block.ctypes.data)
+    if status[0]:
+        raise failure(loop, kernel, status)
+    return results(loop, outs, lasts, int(count) if loop.stop else n)
+
+
+def results(loop, outs, lasts, done):
+    """Arrange outputs in the order of the loop equation."""
+    if loop.stop:
+        outs = [o[:done] if len(o) == done else o[:done].copy() for o in outs]
+    rows, hidden = outs[:loop.rows], outs[loop.rows:]
+    result = [*rows, *[x[()] for x in lasts]]
+    if loop.stop:
+        result.append(np.int64(done))
+    if loop.hidden:
+        result.append(Residual(hidden))
+    return tuple(result)
+
+
+def run_growing(loop, kernel, n, arrays, rows, finals):
+    """Run a loop of unknown length: the room for rows doubles until the loop stops by itself."""
+    room = GROW
+    while True:
+        room = min(room, n)
+        outs = [np.empty((room, *shape), dtype) for shape, dtype in rows]
+        result = call(loop, kernel, n, room, arrays, outs, finals)
+        done = int(result[loop.visible - 1])
+        if done < room or room == n:
+            return result
+        room *= 2
+
+
+REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis with size {}"),
+           2: (errors.SingularError, "Singular matrix"), 3: (errors.SingularError, "Matrix is not positive definite"),
+           4: (errors.SizeError, "operands could not be broadcast together: sizes {} and {}"),
+           5: (errors.ArithmeticStepError, "Integers to negative integer powers are not allowed.")}
+
+
+def failure(loop, kernel, status):
+    """Build the error that a status word stands for."""
+    code, step, equation, first, second = (int(x) for x in status[:5])
+    kind, text = REASONS[code]
+    message = f"{text.format(first, second)} (step {step} of {loop.name!r})"
+    eqns = tuple(planner.numbered(loop.step)) if not loop.hidden else kernel.program.eqns
+    place = locate(eqns[equation].where) if equation < len(eqns) else None
+    if place is not None:
+        message += f", at {place}: {place.text}" if place.text else f", at {place}"
+    out = kind(message)
+    out.placed = True
+    return out

@@ -1,0 +1,314 @@
+"""Loops and branches as program: states in registers or in memory, rows in their arrays, sums in place.
+
+A state without looped axes is carried in registers. A state in memory lives in one of three ways: in the
+rows that the loop returns anyway (the step reads the row before); in one buffer, where the step only writes
+to parts of it; or in two buffers that take turns.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from nscan.plan import scalar
+from nscan.plan.dots import in_memory
+from nscan.plan.elements import Place
+from nscan.plan.nests import Body, bound_of, copy, emitter, workspace
+from nscan.tape import Lit, Var
+
+
+def register_points(v):
+    """All points of a value that is kept in registers."""
+    return list(np.ndindex(*v.shape))
+
+
+@dataclasses.dataclass
+class StatePlan:
+    """How a state (or sum) is kept: ``registers``, ``rows``, ``one`` buffer or ``two``."""
+
+    v: Var
+    new: object
+    how: str
+    place: object = None
+    size: object = None
+    row: int = -1
+
+
+class Steps:
+    """The steps of a loop, being emitted.
+
+    Parameters
+    ----------
+    e : Elements
+    loop : Loop
+    n : Value
+        Number of steps in all.
+    sources : list
+        For each sequence what ``define`` says about it as a whole; its first axis is the step.
+    rows : list of Place
+        Where rows go; the first axis is the step.
+    """
+
+    def __init__(self, e, loop, n, sources, rows):
+        self.e, self.loop, self.n, self.sources, self.rows = e, loop, n, sources, rows
+        self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
+        self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
+        self.row_vars = [*visible, *hidden]
+        self.states = [self._plan(v, new) for v, new in zip(self.state_vars, self.new_states)]
+        self.sums = [self._plan_sum(v, new) for v, new in zip(self.sum_vars, self.new_sums)]
+
+    # ------------------------------------------------------------------------------------------ planning
+    def _plan(self, v, new):
+        e = self.e
+        if not e.looped(v):
+            return StatePlan(v, new, "registers")
+        for k, row in enumerate(self.row_vars):
+            if row is new and type(new) is Var and new not in self.state_vars and self.rows[k] is not None and self.rows[k].contiguous:
+                return StatePlan(v, new, "rows", row=k)
+        if self._is_written(v, new):
+            place = workspace(e, v)
+            e.writable.add(place.slot)
+            return StatePlan(v, new, "one", place)
+        return self._two_buffers(v, new)
+
+    def _two_buffers(self, v, new):
+        e = self.e
+        classes = e.axes.get(v)
+        slot = e.params.new_slot(v.dtype.itemsize, [2, *[bound_of(c) for c in classes]])
+        base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+        strides, step = [], e.b.const(v.dtype.itemsize)
+        for c in reversed(classes):
+            strides.append(step)
+            step = e.b.mul(step, e.size(c))
+        return StatePlan(v, new, "two", Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True), step)
+
+    def _is_written(self, v, new):
+        """Whether the new state is the old one with parts written to."""
+        makers = {q.outputs[0]: q for q in self.loop.step.eqns if q.row.name in ("index_update", "index_add")}
+        if new is v or new in self.row_vars:
+            return False
+        while new in makers:
+            new = makers[new].inputs[0]
+        return new is v
+
+    def _plan_sum(self, v, new):
+        if not self.e.looped(v):
+            return StatePlan(v, new, "registers")
+        return StatePlan(v, new, "one", workspace(self.e, v))
+
+    # ------------------------------------------------------------------------------------------ emission
+    def start(self, state_inits, sum_inits):
+        """Copy initial values to where states and sums live; return those kept in registers, flat.
+
+        Parameters
+        ----------
+        state_inits, sum_inits : list of Var or Lit
+        """
+        carried = []
+        for s, init in zip((*self.states, *self.sums), (*state_inits, *sum_inits)):
+            s.init = init
+            if s.how == "registers":
+                carried += [part for p in register_points(s.v) for part in self.e.elem(init, tuple(self.e.b.const(int(i)) for i in p))]
+            elif s.how == "rows":
+                s.place = in_memory_contiguous(self.e, init)
+            else:
+                copy_into(self.e, init, s.v, s.place)
+        return carried
+
+    def place_at(self, s, t):
+        """Place of a state before step t."""
+        e, b = self.e, self.e.b
+        if s.how == "one":
+            return s.place
+        if s.how == "two":
+            half = b.mul(b.op("and", "i8", t, b.const(1)), s.size)
+            return dataclasses.replace(s.place, base=b.add(s.place.base, half))
+        row = self.rows[s.row]
+        before = e.address(row, (self._row(b.sub(t, b.const(1))),))
+        first = b.op("eq", "b1", t, b.const(0))
+        return Place(row.slot, scalar.op(b, "select", first, s.place.base, before), s.place.strides, s.v.dtype, True)
+
+    def _row(self, t):
+        """Row of a step."""
+        b = self.e.b
+        return b.sub(b.sub(self.n, b.const(1)), t) if self.loop.reverse else t
+
+    def step(self, t, carried):
+        """Emit one step; return the new values of what is carried in registers, and the stop condition."""
+        e, b = self.e, self.e.b
+        left = iter(carried)
+        for s in (*self.states, *self.sums):
+            if s.how == "registers":
+                table = {p: tuple(next(left) for _ in range(2 if s.v.dtype.kind == "c" else 1)) for p in register_points(s.v)}
+                e.define[s.v] = ("scalars", table)
+            else:
+                e.define[s.v] = self.place_at(s, t)
+        row = self._row(t)
+        for v, source in zip(self.seq_vars, self.sources):
+            e.define[v] = at_row(e, source, row)
+        dest = {}
+        for v, place in zip(self.row_vars, self.rows):
+            if place is not None:
+                base = e.address(place, (row,))
+                dest.setdefault(v, []).append(Place(place.slot, base, place.strides[1:], place.dtype, place.contiguous))
+        after = b.add(t, b.const(1))
+        for s in self.states:
+            if s.how == "two":
+                dest.setdefault(s.new, []).append(self.place_at(s, after))
+        in_memory_sums = {s.new: (s.v, s.place) for s in self.sums if s.how == "one"}
+        Body(e, self.loop.step.eqns, dest, in_memory_sums).emit()
+        for s in self.states:
+            if s.how == "one":
+                found = e.define.get(s.new)
+                if not (type(found) is Place and found.slot == s.place.slot):
+                    copy(e, s.new, s.place)
+        out = [part for s in (*self.states, *self.sums) if s.how == "registers" for p in register_points(s.v)
+               for part in e.elem(s.new, tuple(b.const(int(i)) for i in p))]
+        stop = None if self.stop is None else e.elem(self.stop, ())[0]
+        return out, stop
+
+    def run(self, lo, hi, carried):
+        """Emit the loop over steps from lo to hi.
+
+        Returns
+        -------
+        carried : list of Value
+            What is kept in registers, after the last step.
+        done : Value
+            The number of steps done.
+        """
+        b = self.e.b
+        written = self.written()
+        if self.stop is None:
+            with b.range(lo, hi, carries=carried, written=written) as loop:
+                new, _ = self.step(loop.index, loop.carried)
+                loop.again(new)
+            return loop.results, hi
+        alive = b.op("lt", "b1", lo, hi)
+        with b.repeat(alive, (lo, *carried), written) as loop:
+            t = loop.carried[0]
+            new, stop = self.step(t, loop.carried[1:])
+            after = b.add(t, b.const(1))
+            more = b.op("and", "b1", b.op("lt", "b1", after, hi), b.op("not", "b1", stop))
+            more = b.op("and", "b1", more, b.op("healthy", "b1", after))
+            loop.again(more, [after, *new])
+        return loop.results[1:], loop.results[0]
+
+    def written(self):
+        """Slots that the loop writes."""
+        out = {s.place.slot for s in (*self.states, *self.sums) if s.how in ("one", "two")}
+        return out | {p.slot for p in self.rows if p is not None}
+
+    def finals(self, carried, n):
+        """What `define` says about the final states and sums."""
+        left = iter(carried)
+        out = []
+        for s in (*self.states, *self.sums):
+            if s.how == "registers":
+                table = {p: tuple(next(left) for _ in range(2 if s.v.dtype.kind == "c" else 1)) for p in register_points(s.v)}
+                out.append(("scalars", table))
+            else:
+                out.append(self.place_at(s, n))
+        return out
+
+
+def at_row(e, source, row):
+    """What `define` says about a row of a sequence."""
+    if type(source) is Place:
+        base = e.b.add(source.base, e.b.mul(row, source.strides[0]))
+        return Place(source.slot, base, source.strides[1:], source.dtype, source.contiguous)
+    return ("alias", source, (row,))
+
+
+def in_memory_contiguous(e, v):
+    """Return a contiguous Place that holds a value; copied there if it is not."""
+    how = e.define.get(v) if type(v) is Var else None
+    if type(how) is Place and how.contiguous:
+        return how
+    place = workspace(e, v)
+    copy(e, v, place)
+    return place
+
+
+def copy_into(e, init, v, place):
+    """Copy an initial value into the place of a state of equal axes."""
+    if type(init) is Lit:
+        raise AssertionError("a literal has no axes")
+    copy(e, init, place)
+
+
+# -------------------------------------------------------------------------------------------- inner loops
+@emitter("loop")
+def emit_inner_loop(body, s):
+    """A loop inside a step."""
+    e, eqn = body.e, s.eqn
+    loop = eqn.params["loop"]
+    n, seqs, states, sums, consts = loop.split_inputs(eqn.inputs)
+    rows, finals, totals, count, _ = loop.split_outputs(eqn.outputs)
+    n = e.elem(n, ())[0]
+    hidden = eqn.outputs[loop.visible:] if loop.hidden else ()
+    places = [workspace(e, v) for v in (*rows, *hidden)]
+    sources = [operand(e, x) for x in seqs]
+    for v, x in zip(loop.split_step_inputs(loop.step.inputs)[3], consts):
+        kept = operand(e, x)
+        e.define[v] = kept if type(kept) is Place else ("alias", kept, ())
+    steps = Steps(e, loop, n, sources, places)
+    carried = steps.start(states, sums)
+    carried, done = steps.run(e.b.const(0), n, carried)
+    for v, how in zip((*finals, *totals), steps.finals(carried, done)):
+        e.define[v] = how
+    for v, place in zip((*rows, *hidden), places):
+        e.define[v] = place
+    if count is not None:
+        e.define[count] = ("scalars", {(): (done,)})
+    store_outputs(body, eqn)
+
+
+def store_outputs(body, eqn):
+    """Copy outputs to the places that were asked for."""
+    for v in eqn.outputs:
+        for place in body.dest.get(v, ()):
+            if body.e.define[v] is not place:
+                copy(body.e, v, place)
+    body.emitted.update(eqn.outputs)
+
+
+def operand(e, x):
+    """An operand of a loop: a virtual value with looped axes is stored first, since it is read in every step."""
+    if type(x) is Lit or not e.looped(x):
+        return x
+    how = e.define[x]
+    return how if type(how) is Place else in_memory(e, x)
+
+
+@emitter("cond")
+def emit_cond(body, s):
+    """A conditional: only the taken branch runs."""
+    e, eqn = body.e, s.eqn
+    b = e.b
+    cond = eqn.params["cond"]
+    test = e.elem(eqn.inputs[0], ())[0]
+    places = {v: workspace(e, v) for v in eqn.outputs if e.looped(v)}
+    branches = []
+    for tape in cond.tapes():
+        b.open(fence=True, written={p.slot for p in places.values()})
+        for v, x in zip(tape.inputs, eqn.inputs[1:]):
+            e.define[v] = ("alias", x, ())
+        dest = {}
+        for v, out in zip(eqn.outputs, tape.outputs):
+            if v in places:
+                dest.setdefault(out, []).append(places[v])
+        Body(e, tape.eqns, dest).emit()
+        parts = [part for v, out in zip(eqn.outputs, tape.outputs) if v not in places for p in register_points(v)
+                 for part in e.elem(out, tuple(b.const(int(i)) for i in p))]
+        branches.append((b.close(), parts))
+    results = [b.new(p.dtype) for p in branches[0][1]]
+    b.statement("if", test.id, branches[0][0], branches[1][0],
+                tuple((r.id, r.dtype, p.id, q.id) for r, p, q in zip(results, branches[0][1], branches[1][1])))
+    left = iter(results)
+    for v in eqn.outputs:
+        if v in places:
+            e.define[v] = places[v]
+        else:
+            table = {p: tuple(next(left) for _ in range(2 if v.dtype.kind == "c" else 1)) for p in register_points(v)}
+            e.define[v] = ("scalars", table)
+    store_outputs(body, eqn)

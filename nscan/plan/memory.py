@@ -1,0 +1,150 @@
+"""How residuals are kept: a pass from tape to tape, after all differentiation.
+
+`prepare` makes a loop ready for planning: every tape inside it is copied (so that each value belongs to one
+place), adjoint equations become ordinary loops over the reversed steps, and residuals become the rows that
+they stand for ("all": each hidden row is kept).
+"""
+
+import dataclasses
+
+from nscan.grad import loop as rule
+from nscan.grad.loop import Hidden, Zero
+from nscan.primitive import TABLE
+from nscan.tape import RESIDUAL, Eqn, Lit, Loop, Tape, Var
+
+
+def prepare(loop):
+    """Copy a loop with everything inside it, without residuals and adjoint equations.
+
+    Parameters
+    ----------
+    loop : Loop
+
+    Returns
+    -------
+    Loop
+    """
+    return dataclasses.replace(loop, step=_Copier().tape(loop.step, {}))
+
+
+class _Copier:
+    """Copies tapes; `rows` holds the rows that stand for each residual."""
+
+    def __init__(self):
+        self.count = 0
+        self.rows = {}
+
+    def new(self, shape, dtype, env):
+        """Make a fresh Var."""
+        self.count += 1
+        return Var(tuple(d if type(d) is int else env[d] for d in shape), dtype, self.count)
+
+    def tape(self, tape, env):
+        """Copy a tape."""
+        env = dict(env)
+        for v in tape.inputs:
+            env[v] = self.new(v.shape, v.dtype, env)
+        eqns = []
+        for q in tape.eqns:
+            self.equation(q, env, eqns)
+        read = lambda v: v if type(v) is Lit else env[v]  # noqa: E731
+        return Tape(tuple(env[v] for v in tape.inputs), tuple(eqns), tuple(map(read, tape.outputs)))
+
+    def equation(self, q, env, eqns):
+        """Copy an equation; loops and adjoints are expanded."""
+        ins = [v if type(v) is Lit else env[v] for v in q.inputs]
+        if q.row.name == "loop":
+            return self.loop(q, ins, env, eqns)
+        if q.row.name == "loop_adjoint":
+            return self.adjoint(q, ins, env, eqns)
+        params = q.params
+        if q.row.name == "cond":
+            cond = params["cond"]
+            params = {"cond": dataclasses.replace(cond, then=self.tape(cond.then, {}), other=self.tape(cond.other, {}))}
+        outs = []
+        for v in q.outputs:
+            env[v] = self.new(v.shape, v.dtype, env)
+            outs.append(env[v])
+        eqns.append(Eqn(q.row, tuple(ins), tuple(outs), params, q.where))
+        return None
+
+    def loop(self, q, ins, env, eqns):
+        """Copy a loop; its residual becomes further rows."""
+        loop = q.params["loop"]
+        inner = dataclasses.replace(loop, step=self.tape(loop.step, {}))
+        inner = dataclasses.replace(inner, rows=loop.rows + loop.hidden, hidden=0)
+        visible = q.outputs[:loop.visible]
+        for v in reversed(visible):
+            env[v] = self.new(v.shape, v.dtype, _with_sizes(v, env, self))
+        outs = [env[v] for v in visible]
+        count = outs[loop.visible - 1] if loop.stop else ins[0]
+        hidden_vars = loop.split_step_outputs(loop.step.outputs)[3]
+        consts = dict(zip(loop.split_step_inputs(loop.step.inputs)[3], loop.split_inputs(ins)[4]))
+        hidden = [self.new((_length(count), *v.shape), v.dtype, {**{d: consts.get(d) for d in v.shape if type(d) is Var},
+                                                                 count: count}) for v in hidden_vars]
+        if loop.hidden:
+            residual = self.new((), RESIDUAL, {})
+            env[q.outputs[-1]] = residual
+            self.rows[residual] = hidden
+        ordered = [*outs[:loop.rows], *hidden, *outs[loop.rows:]]
+        eqns.append(Eqn(q.row, tuple(ins), tuple(ordered), {"loop": inner}, q.where))
+
+    def adjoint(self, q, ins, env, eqns):
+        """Replace an adjoint equation by its backward loop."""
+        loop, active, with_ct = q.params["loop"], q.params["active"], q.params["with_ct"]
+        found, operands = rule.adjoint_operands(loop, active, with_ct, ins)
+        values = [self._operand(x, eqns, q.where) for x in operands]
+        back = dataclasses.replace(found.backward, step=self.tape(found.backward.step, {}))
+        outs = [self.new(shape, dtype, {d: d for d in shape if type(d) is Var})
+                for shape, dtype in TABLE["loop"].infer(*values, loop=back)]
+        eqns.append(Eqn(TABLE["loop"], tuple(values), tuple(outs), {"loop": back}, q.where))
+        inputs = rule.split_adjoint(loop, with_ct, ins)[1]
+        results = rule.adjoint_results(found, loop, active, outs, inputs)
+        targets = [x for x, flag in zip(inputs, active) if flag]
+        for v, result, target in zip(q.outputs, results, targets):
+            env[v] = self._fit(self._operand(result, eqns, q.where), target, eqns, q.where)
+
+    def _operand(self, x, eqns, where):
+        if isinstance(x, Hidden):
+            return self.rows[x.residual][x.index]
+        if isinstance(x, Zero):
+            return self._fill(x.shape, x.dtype, eqns, where)
+        return x
+
+    def _fill(self, shape, dtype, eqns, where):
+        if not shape:
+            return Lit(0, dtype)
+        shape = tuple(_length(d) for d in shape)
+        out = self.new(shape, dtype, {d: d for d in shape if type(d) is Var})
+        sizes = tuple(d for d in shape if type(d) is Var)
+        template = tuple(d if type(d) is int else None for d in shape)
+        eqns.append(Eqn(TABLE["fill"], (Lit(0, dtype), *sizes), (out,), {"template": template}, where))
+        return out
+
+    def _fit(self, x, target, eqns, where):
+        """Lengthen the rows of a sequence by zeros for steps that did not run."""
+        if not x.shape or tuple(x.shape) == tuple(target.shape):
+            return x
+        from nscan.ops.index import IndexSpec
+        base = self._fill(target.shape, x.dtype, eqns, where)
+        rest = tuple(("slice", 0, d, 1) for d in x.shape[1:])
+        operands = (Lit(0, "i8"), x.shape[0]) if type(x.shape[0]) is Var else ()
+        first = ("dyn", 0, 1, 1) if operands else ("slice", 0, x.shape[0], 1)
+        out = self.new(target.shape, x.dtype, {d: d for d in target.shape if type(d) is Var})
+        eqns.append(Eqn(TABLE["index_update"], (base, x, *operands), (out,), {"spec": IndexSpec((first, *rest))}, where))
+        return out
+
+
+def _length(n):
+    return int(n.value) if type(n) is Lit else n
+
+
+def _with_sizes(v, env, copier):
+    """Sizes of an output may be another output of the same equation: it gets its copy first."""
+    for d in v.shape:
+        if type(d) is Var and d not in env:
+            env[d] = copier.new(d.shape, d.dtype, env)
+    return env
+
+
+__all__ = ["Loop", "prepare"]

@@ -1,0 +1,51 @@
+"""What a kernel is given at run time: one block of int64 numbers, each known by a key.
+
+===========================  ==================================================================
+key                          number
+===========================  ==================================================================
+("size", class)              size of an axis class
+("number", k)                a start or index that an equation holds (k counts them in order)
+("address", k)               address of caller's array k
+("stride", k, axis)          byte stride of that array
+("slot", k)                  byte offset of workspace slot k
+("workspace",)               address of the workspace
+("function", name)           address of a library function
+("steps",)                   number of steps of the outermost loop
+===========================  ==================================================================
+"""
+
+import dataclasses
+
+from nscan.plan.program import I64
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A piece of workspace: bytes of an element times sizes (axis classes by number, or ints)."""
+
+    itemsize: int
+    sizes: tuple
+
+
+class Params:
+    """Keys of the block, in order; numbers and slots that were asked for."""
+
+    def __init__(self):
+        self.keys = {}
+        self.numbers = []
+        self.slots = []
+
+    def get(self, b, key):
+        """Return a number of the block as a value."""
+        index = self.keys.setdefault(key, len(self.keys))
+        return b.op("param", I64, b.const(index))
+
+    def count_number(self, value):
+        """Remember a number of an equation and return its position."""
+        self.numbers.append(int(value))
+        return len(self.numbers) - 1
+
+    def new_slot(self, itemsize, sizes):
+        """Ask for a piece of workspace and return its number."""
+        self.slots.append(Slot(itemsize, tuple(sizes)))
+        return len(self.slots) - 1
