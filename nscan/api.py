@@ -9,7 +9,7 @@ from nscan import edge, errors, ops, spec, step, tree
 from nscan.array import as_array, astype, without_trace
 from nscan.array import traced as indexable
 from nscan.config import config
-from nscan.primitive import TABLE, bind, shape_text
+from nscan.primitive import TABLE, bind, same_shape, shape_text
 from nscan.tape import Cond
 from nscan.trace import HOOKS, StepTrace, Traced, current_step
 
@@ -567,7 +567,7 @@ def cond(pred, then, other, *args):
     dtypes = [np.result_type(a, b) for a, b in zip(found[0][2], found[1][2])]
     tapes = [_trace_branch(f, leaves, structure, dtypes) for f in (then, other)]
     for a, b in zip(tapes[0][0].outputs, tapes[1][0].outputs):
-        if tuple(a.shape) != tuple(b.shape):
+        if not same_shape(a.shape, b.shape):
             raise errors.StateShapeError(f"the branches of cond return shapes {shape_text(a.shape)} and {shape_text(b.shape)}")
     operands, then_tape, other_tape = _one_signature(tapes)
     outs = bind(TABLE["cond"], (pred, *operands), {"cond": Cond(then_tape, other_tape)})

@@ -8,7 +8,7 @@ as in NumPy.
 import numpy as np
 
 from nscan import errors
-from nscan.primitive import OURS, TABLE, bind, shape_text, ufunc_of, unsupported
+from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
 from nscan.trace import CLASS, STATE, Traced, check_array, current_step, locate, scipy_caller, user_place
 
 WEAK = {int: int, float: float, complex: complex}
@@ -68,7 +68,7 @@ class TracedArray(Traced):
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
             raise errors.DtypeError(f"cannot cast the result of {name} from {result.dtype} to {self.dtype} "
                                     "in an in-place operation")
-        if result.shape != self.shape:
+        if not same_shape(result.shape, self.shape):
             raise errors.SizeError(f"non-broadcastable output operand with shape {shape_text(self.shape)} "
                                    f"does not match the broadcast shape {shape_text(result.shape)}")
         self.write(astype(result, self.dtype))

@@ -188,7 +188,7 @@ def dtype_of(x):
 def broadcast(*shapes):
     """Broadcast shapes by NumPy's rule; a size known only at run time equals itself and meets 1."""
     first = shapes[0]
-    if all(s == first or not s for s in shapes[1:]) and (first or not any(shapes)):
+    if all(not s or s is first or same_shape(s, first) for s in shapes[1:]) and (first or not any(shapes)):
         return first
     ndim = max(map(len, shapes))
     out = []
@@ -209,15 +209,28 @@ def broadcast(*shapes):
     return tuple(out)
 
 
+def same_shape(a, b):
+    """Tell whether two shapes are the same; a size known only at run time equals itself."""
+    return len(a) == len(b) and all([d is e or type(d) is int and type(e) is int and d == e for d, e in zip(a, b)])
+
+
 def shape_text(shape):
     """Write a shape as a tuple, sizes known only at run time as ``?``."""
     inner = ", ".join(str(d) if type(d) is int else "?" for d in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
 
 
+def repeat_to(x, shape):
+    """Broadcast an array to a shape that may hold run-time sizes (NumPy's function does not see these in real arrays)."""
+    if all(type(d) is int for d in shape):
+        return np.broadcast_to(x, shape)
+    sizes = [d for d in shape if type(d) is not int]
+    return bind(TABLE["broadcast_to"], (x, *sizes), {"template": tuple(d if type(d) is int else None for d in shape)})
+
+
 def unbroadcast(x, shape):
     """Sum a cotangent over the axes along which an operand of that shape was repeated."""
-    if x is None or x.shape == shape:
+    if x is None or same_shape(x.shape, shape):
         return x
     lead = len(x.shape) - len(shape)
     axes = tuple(range(lead)) + tuple(
@@ -225,7 +238,7 @@ def unbroadcast(x, shape):
         and not (type(x.shape[lead + k]) is int and x.shape[lead + k] == 1))
     if axes:
         x = np.sum(x, axis=axes)
-    return x if x.shape == tuple(shape) else np.reshape(x, shape)
+    return x if same_shape(x.shape, shape) else np.reshape(x, shape)
 
 
 # ---------------------------------------------------------------------------------------------- makers

@@ -76,7 +76,10 @@ def logsumexp(x, axis=None, keepdims=False):
     total = np.sum(np.exp(x - top), axis=axis, keepdims=True)
     with np.errstate(divide="ignore"):
         out = np.log(total) + top
-    return out if keepdims else np.squeeze(out, axis=axis if axis is not None else tuple(range(len(x.shape))))
+    if keepdims:
+        return out
+    out = np.squeeze(out, axis=axis if axis is not None else tuple(range(len(x.shape))))
+    return out[()] if isinstance(out, np.ndarray) else out
 
 
 def _finite(top):

@@ -11,8 +11,8 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import as_operand, astype
-from nscan.primitive import TABLE, bind, shape_text
-from nscan.tape import Lit, Loop, key, locate
+from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
+from nscan.tape import RESIDUAL, Lit, Loop, key, locate
 from nscan.trace import StepTrace, Traced, check_array, current_step
 
 WEAK_DTYPES = {bool: np.dtype(bool), int: np.dtype("i8"), float: np.dtype("f8"), complex: np.dtype("c16")}
@@ -55,7 +55,7 @@ class Carry:
     def absorb(self, x):
         """Let the type follow what the step returns; return whether it changed."""
         before = self.type
-        if tuple(x.shape) != self.shape:
+        if not same_shape(x.shape, self.shape):
             if not self.free_shape:
                 raise errors.StateShapeError(f"{self.name}: the step returns shape {shape_text(x.shape)}{_place(x)}, the initial "
                                              f"value has shape {shape_text(self.shape)}")
@@ -83,7 +83,7 @@ class Carry:
         out = []
         for x in self.initial:
             x = astype(x, self.dtype) if hasattr(x, "dtype") else np.asarray(x, self.dtype)
-            out.append(x if tuple(x.shape) == self.shape else np.broadcast_to(x, self.shape))
+            out.append(x if same_shape(x.shape, self.shape) else repeat_to(x, self.shape))
         return out
 
 
@@ -294,7 +294,7 @@ def _same_number(value, x):
 
 
 def _equal(a, b):
-    if isinstance(a, Traced) or isinstance(b, Traced) or a is b:
+    if isinstance(a, Traced) or isinstance(b, Traced) or a is b or a.dtype is RESIDUAL:
         return True
     a, b = np.asarray(a), np.asarray(b)
     return a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")

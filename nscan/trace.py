@@ -387,7 +387,7 @@ def tangents_of(row, values, outs, tangents, params):
         return (None,) * len(outs)
     if row.jvp is None:
         raise errors.GradientTypeError(f"no derivative passes through {row.name}: {row.why}")
-    at = Point(values, outs, lambda x: x, [t is not None for t in tangents])
+    at = Point(values, outs, lambda x: x.value if type(x) is Lit else x, [t is not None for t in tangents])
     with rules():
         return row.jvp(tangents, at, **params)
 

@@ -100,6 +100,18 @@ def map_leaves(function, nest, *others):
     return unflatten(structure, [function(*leaf) for leaf in zip(leaves, *rest)])
 
 
+def leaves_like(nest, structure):
+    """Leaves of a nest of that structure in which None stands for every leaf below it; None if it does not fit."""
+    if nest is None or isinstance(structure, Leaf):
+        count = len(paths(structure))
+        return [nest] * count if isinstance(structure, Leaf) or nest is None else None
+    parts = _split(nest)
+    if parts is None or type(nest) is not structure.kind or parts[0] != structure.keys:
+        return None
+    found = [leaves_like(child, part) for child, part in zip(parts[1], structure.children)]
+    return None if any(f is None for f in found) else [leaf for f in found for leaf in f]
+
+
 def describe(structure):
     """Write a structure as a short text for messages: ``(*, [*, *])``."""
     if isinstance(structure, Leaf):

@@ -16,6 +16,8 @@ from nscan.tape import locate
 START, BLOCK, END = 1, 2, 4
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
 GROW = 1 << 10
+CAPACITY = 64
+NO_ROOM = 6
 
 
 def host_features():
@@ -46,6 +48,10 @@ class Kernel:
         (position in the block, array) and (position, array, axis) of what does.
     workspace : int
         Bytes.
+    contiguous : set
+        Arrays that must be in C order (initial values).
+    capacity : int
+        Room for rows of inner loops of unknown length; it doubles when it is not enough.
     """
 
     loop: object
@@ -58,6 +64,7 @@ class Kernel:
     steps_at: int
     workspace: int
     contiguous: set
+    capacity: int
 
 
 _KERNELS = {}
@@ -87,7 +94,6 @@ def make_kernel(loop):
     program = planner.plan(prepared)
     module = build.build(program.text, host_features())
     template = np.zeros(len(program.keys) + 1, np.int64)
-    offsets, total = layout(program)
     addresses, strides = [], []
     workspace_at = steps_at = -1
     for k, key in enumerate(program.keys):
@@ -96,8 +102,6 @@ def make_kernel(loop):
             template[k] = program.sizes[key[1]]
         elif kind == "number":
             template[k] = program.numbers[key[1]]
-        elif kind == "slot":
-            template[k] = offsets[key[1]]
         elif kind == "function":
             template[k] = library.address(key[1])
         elif kind == "address":
@@ -110,27 +114,34 @@ def make_kernel(loop):
             steps_at = k
     first = 1 + loop.seqs
     contiguous = set(range(first - 1, first - 1 + loop.states + loop.sums))
-    return Kernel(prepared, program, PROTOTYPE(module.kernel.address), template, addresses, strides, workspace_at, steps_at, total,
-                  contiguous)
+    kernel = Kernel(prepared, program, PROTOTYPE(module.kernel.address), template, addresses, strides, workspace_at, steps_at, 0,
+                    contiguous, CAPACITY)
+    lay_out(kernel)
+    return kernel
 
 
-def layout(program):
-    """Offsets of the workspace slots and the bytes of all."""
-    offsets, total = [], 0
+def lay_out(kernel):
+    """Fill in offsets of the workspace slots and the bytes of all, for the present capacity."""
+    program, offsets, total = kernel.program, [], 0
     for slot in program.slots:
         size = slot.itemsize
         for d in slot.sizes:
-            size *= d if isinstance(d, int) else program.sizes[d[1]]
+            size *= d if isinstance(d, int) else kernel.capacity if d[0] == "capacity" else program.sizes[d[1]]
         offsets.append(total)
         total += -(-size // 64) * 64
-    return offsets, total + 64
+    for k, key in enumerate(program.keys):
+        if key[0] == "slot":
+            kernel.template[k] = offsets[key[1]]
+        elif key[0] == "capacity":
+            kernel.template[k] = kernel.capacity
+    kernel.workspace = total + 64
 
 
 def run_loop(loop, values):
     """Run a loop on real arrays."""
     kernel = kernel_of(loop)
     n = int(values[0])
-    arrays = [np.asarray(v) for v in values[1:]]
+    arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     arrays = [np.ascontiguousarray(x).reshape(x.shape) if k in kernel.contiguous else x for k, x in enumerate(arrays)]
     rows, finals = output_types(loop)
     if loop.stop and n > GROW and rows:
@@ -170,6 +181,10 @@ def call(loop, kernel, n, room, arrays, outs, finals, first=0, state=None):
         block[kernel.workspace_at] = -(-workspace.ctypes.data // 64) * 64
     status = np.zeros(8, np.int64)
     kernel.function(START | BLOCK | END, status.ctypes.data, first, room, 0, 0, block.ctypes.data)
+    if status[0] == NO_ROOM:
+        kernel.capacity *= 2
+        lay_out(kernel)
+        return call(loop, kernel, n, room, arrays, outs, finals, first)
     if status[0]:
         raise failure(loop, kernel, status)
     return results(loop, outs, lasts, int(count) if loop.stop else n)

@@ -16,7 +16,7 @@ from nscan import edge, errors, tree
 from nscan.array import as_array, astype
 from nscan.grad.reverse import backward, literal_or, spread_active, total
 from nscan.interpret import evaluate, run_equations
-from nscan.primitive import TABLE, bind, custom, full, shape_text, zeros_like
+from nscan.primitive import TABLE, bind, custom, full, same_shape, shape_text, zeros_like
 from nscan.tape import Lit, Tape, Var, key
 from nscan.trace import StepTrace, Traced
 
@@ -250,12 +250,11 @@ class custom_vjp(_Custom):
                                         f"{len(args)} arguments")
         out = []
         for k, (ct, arg, structure) in enumerate(zip(back, args, structures)):
-            leaves, found = tree.flatten(ct)
-            given = tree.flatten(arg)[0]
-            leaves = [None] * len(given) if ct is None else leaves
-            if ct is not None and found != structure:
-                raise errors.CotangentError(f"the backward rule of {self.__name__!r} returns a cotangent of structure {tree.describe(found)} "
-                                            f"for argument {k}, which has {tree.describe(structure)}")
+            leaves, given = tree.leaves_like(ct, structure), tree.flatten(arg)[0]
+            if leaves is None:
+                found = tree.describe(tree.flatten(ct)[1])
+                raise errors.CotangentError(f"the backward rule of {self.__name__!r} returns a cotangent of structure {found} for argument "
+                                            f"{k}, which has {tree.describe(structure)}")
             out += [_like(c, x, f"argument {k} of {self.__name__!r}") for c, x in zip(leaves, given) if any(x is a for a in arrays)]
         return out
 
@@ -265,7 +264,7 @@ def _like(ct, x, what):
     if ct is None:
         return full(tuple(x.shape), 0, x.dtype) if x.shape else np.zeros((), x.dtype)
     ct = as_array(ct)
-    if tuple(ct.shape) != tuple(x.shape):
+    if not same_shape(ct.shape, x.shape):
         raise errors.CotangentError(f"a custom rule returns shape {shape_text(ct.shape)} for {what}, which has {shape_text(x.shape)}")
     return astype(ct, x.dtype)
 

@@ -40,6 +40,7 @@ class Joint:
 def joint(values, tangents, params):
     """Run a loop together with its tangent loop: outputs and their tangents (None for zeros)."""
     loop = params["loop"]
+    assert not loop.sums, "sums belong to adjoints, which have rules of their own"
     active = tuple(t is not None for t in tangents)
     _check_flow(loop, active)
     both = joint_loop(loop, active)

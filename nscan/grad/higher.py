@@ -8,7 +8,7 @@ from nscan import edge, errors, tree
 from nscan.array import as_array
 from nscan.grad.flow import deciders, only_decides
 from nscan.grad.reverse import backward, literal_or, total
-from nscan.primitive import TABLE, bind, custom, shape_text
+from nscan.primitive import TABLE, bind, custom, same_shape, shape_text
 from nscan.trace import TangentTrace, Traced, ValueTrace, rules
 
 
@@ -47,7 +47,7 @@ def is_differentiated(values):
     return any(isinstance(x, Traced) for x in values)
 
 
-def _input_leaf(x, path):
+def input_leaf(x, path):
     """Check an argument that is differentiated and return it as an array."""
     value = as_array(x)
     if value.dtype.kind not in "fc":
@@ -116,7 +116,7 @@ def vjp(f, *args, has_aux=False):
     """
     leaves, structure = tree.flatten(args)
     paths = tree.paths(structure, "argument")
-    values = [_input_leaf(x, p) for x, p in zip(leaves, paths)]
+    values = [input_leaf(x, p) for x, p in zip(leaves, paths)]
     trace = ValueTrace()
     with trace:
         inputs = [trace.new_input(v, scalar=_is_scalar(x)) for v, x in zip(values, leaves)]
@@ -159,7 +159,7 @@ def _lower(x, trace):
 def _fit(ct, value):
     """Check a cotangent against the output it belongs to."""
     ct = as_array(ct)
-    if tuple(ct.shape) != tuple(value.shape):
+    if not same_shape(ct.shape, value.shape):
         raise errors.CotangentError(f"a cotangent has shape {shape_text(ct.shape)}, its output {shape_text(value.shape)}")
     if value.dtype.kind not in "fc":
         return None
@@ -233,6 +233,17 @@ def value_and_grad(f, argnums=0, has_aux=False):
     return ValueAndGrad(f, argnums, has_aux)
 
 
+def positions(argnums, args):
+    """Places of the arguments to differentiate, and whether several were asked for."""
+    many = isinstance(argnums, (tuple, list))
+    where = list(argnums) if many else [argnums]
+    if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) for k in where):
+        raise errors.SpecError(f"argnums must be an int or a tuple of ints, got {argnums!r}")
+    if any(not -len(args) <= k < len(args) for k in where):
+        raise errors.SpecError(f"argnums={argnums} but the function is called with {len(args)} arguments")
+    return [k % len(args) for k in where], many
+
+
 class ValueAndGrad:
     """A function that returns value and gradient; see `value_and_grad`."""
 
@@ -242,10 +253,7 @@ class ValueAndGrad:
 
     def __call__(self, *args, **kwargs):
         """Evaluate the function and its gradient."""
-        many = isinstance(self.argnums, (tuple, list))
-        where = [k % len(args) if args else k for k in (self.argnums if many else (self.argnums,))]
-        if not args or any(k >= len(args) for k in where):
-            raise errors.SpecError(f"argnums={self.argnums} but the function is called with {len(args)} arguments")
+        where, many = positions(self.argnums, args)
 
         def restricted(*chosen):
             full = list(args)
@@ -265,7 +273,7 @@ class ValueAndGrad:
         for k, nest in zip(where, chosen):
             leaves, structure = tree.flatten(nest)
             for x, path in zip(leaves, tree.paths(structure, f"argument {k} of {name}")):
-                _input_leaf(x, path)
+                input_leaf(x, path)
 
 
 def _unit(value):
@@ -354,7 +362,7 @@ def jvp(f, args, tangents, has_aux=False):
     moves, found = tree.flatten(tuple(tangents))
     if found != structure:
         raise errors.CotangentError(f"the tangents have structure {tree.describe(found)}, the arguments {tree.describe(structure)}")
-    values = [_input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, "argument"))]
+    values = [input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, "argument"))]
     moves = [_fit(t, v) for t, v in zip(moves, values)]
     trace = TangentTrace()
     with trace:

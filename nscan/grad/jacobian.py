@@ -11,7 +11,7 @@ import numpy as np
 
 from nscan import errors, step, tree
 from nscan.array import as_array, astype
-from nscan.grad.higher import _input_leaf, grad, hvp, jvp, vjp
+from nscan.grad.higher import grad, hvp, input_leaf, jvp, positions, vjp
 
 
 def _size(leaves):
@@ -48,9 +48,14 @@ def _columns(rows, leaves, structure):
     for x in leaves:
         size = _size([x])
         part = np.moveaxis(rows[first:first + size], 0, -1)
-        out.append(np.reshape(part, (*part.shape[:-1], *x.shape)))
+        out.append(_finished(np.reshape(part, (*part.shape[:-1], *x.shape))))
         first += size
     return tree.unflatten(structure, out)
+
+
+def _finished(x):
+    """Return an ordinary array of its own, a scalar for a 0-d one."""
+    return np.array(x)[()] if isinstance(x, np.ndarray) else x
 
 
 class Jacobian:
@@ -62,14 +67,11 @@ class Jacobian:
 
     def __call__(self, *args, **kwargs):
         """Evaluate the Jacobian."""
-        many = isinstance(self.argnums, (tuple, list))
-        where = [k % len(args) if args else k for k in (self.argnums if many else (self.argnums,))]
-        if not args or any(k >= len(args) for k in where):
-            raise errors.SpecError(f"argnums={self.argnums} but the function is called with {len(args)} arguments")
+        where, many = positions(self.argnums, args)
         chosen = tuple(args[k] for k in where)
         leaves, structure = tree.flatten(chosen if many else chosen[0])
         name = getattr(self.f, "__name__", "the function")
-        values = [_input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, f"the argument of {name}"))]
+        values = [input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, f"the argument of {name}"))]
 
         def restricted(nest):
             given = list(args)
@@ -103,7 +105,8 @@ class Jacobian:
         for y in outs:
             size = _size([y])
             parts = [np.reshape(r[first:first + size], (*y.shape, *v.shape)) for r, v in zip(rows, values)]
-            result.append(tree.unflatten(structure, [np.conj(p) if y.dtype.kind == "c" and p.dtype.kind == "c" else p for p in parts]))
+            parts = [np.conj(p) if y.dtype.kind == "c" and p.dtype.kind == "c" else p for p in parts]
+            result.append(tree.unflatten(structure, [_finished(p) for p in parts]))
             first += size
         return tree.unflatten(found, result)
 

@@ -300,6 +300,7 @@ def _flowing(loop, active):
 
 def loop_vjp(cts, at, loop):
     """Cotangents of the operands of a loop: one adjoint equation."""
+    assert not loop.sums, "sums belong to adjoints, which have rules of their own"
     base = without_hidden(loop) if loop.hidden else loop
     active = _flowing(base, at.needs)
     rows, finals, _, _, _ = loop.split_outputs(cts)

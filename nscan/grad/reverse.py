@@ -97,5 +97,5 @@ def shape_of(v, read):
 
 
 def literal_or(read):
-    """Make a reader that returns literals as they are."""
-    return lambda v: v if type(v) is Lit else read(v)
+    """Make a reader that returns literals as numbers."""
+    return lambda v: v.value if type(v) is Lit else read(v)

@@ -10,12 +10,10 @@ equation does not hold: there the adjoint is written out as two ordinary loops, 
 
 import dataclasses
 
-import numpy as np
-
 from nscan.array import traced, without_trace
 from nscan.grad.forward import joint_loop, paired, some, spread, value_and_tangent
 from nscan.grad.loop import Hidden, Zero, adjoint_of, adjoint_operands, adjoint_results, bind_adjoint, split_adjoint
-from nscan.primitive import TABLE, bind, full
+from nscan.primitive import TABLE, bind, full, same_shape
 from nscan.tape import Lit
 from nscan.trace import TangentTrace
 
@@ -144,9 +142,14 @@ def written_out(values, loop, active, with_ct):
     operands = [kept[x.index] if isinstance(x, Hidden) else _filled(x) for x in adjoint_operands(loop, active, with_ct, values)[1]]
     n = adjoint.backward.seqs
     operands[1:1 + n] = [_first_rows(x, count) for x in operands[1:1 + n]]
-    outs = bind(TABLE["loop"], operands, {"loop": adjoint.backward})
+    outs = bind(TABLE["loop"], operands, {"loop": _sums_as_states(adjoint.backward)})
     results = adjoint_results(adjoint, loop, active, outs, inputs)
     return [_padded(_filled(x), like) for x, like in zip(results, [x for x, flag in zip(inputs, active) if flag])]
+
+
+def _sums_as_states(loop):
+    """Return a loop that saves its sums like other states, so that it can be differentiated."""
+    return dataclasses.replace(loop, states=loop.states + loop.sums, sums=0)
 
 
 def _filled(x):
@@ -155,15 +158,16 @@ def _filled(x):
 
 def _first_rows(x, count):
     """Cut a sequence to the steps that ran."""
-    return x if x.shape[0] is count or type(count) is int and x.shape[0] == count else traced(x)[:count]
+    return x if same_shape(x.shape[:1], (count,)) else traced(x)[:count]
 
 
 def _padded(x, like):
     """Lengthen rows of a sequence by zeros for the steps that did not run."""
-    if not x.shape or x.shape[0] is like.shape[0] or x.shape[0] == like.shape[0]:
+    from nscan.ops.index import parse
+    if same_shape(x.shape, like.shape):
         return x
-    zeros = full((like.shape[0] - x.shape[0], *x.shape[1:]), 0, x.dtype)
-    return np.concatenate([x, zeros], axis=0)
+    spec, operands = parse(like, slice(0, x.shape[0]))
+    return bind(TABLE["index_update"], (full(like.shape, 0, x.dtype), x, *operands), {"spec": spec})
 
 
 def _written_out_joint(values, tangents, params):

@@ -10,7 +10,7 @@ import numpy as np
 from nscan import errors
 from nscan.array import FRONT_OPERATORS, as_array, astype
 from nscan.ops.reduction import axes_of
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, shape_text
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, same_shape, shape_text
 
 
 def _sizes(a, b, la, lb):
@@ -135,8 +135,12 @@ def _outer(a, b, la, lb, lo):
         x = x if order == list(range(len(labels))) else np.transpose(x, tuple(order))
         sizes = dict(zip([labels[n] for n in order], x.shape))
         shape = tuple(sizes.get(k, 1) for k in lo)
-        return x if shape == x.shape else np.reshape(x, shape)
+        return x if same_shape(shape, x.shape) else np.reshape(x, shape)
     return np.multiply(expanded(a, la), expanded(b, lb))
+
+
+def _differ(d, e):
+    return type(d) is int and type(e) is int and d != e
 
 
 def _dims_error(a, b, name):
@@ -153,7 +157,7 @@ def matmul(x1, x2):
     rows, inner, columns = 1000, 1001, 1002
     la = ([rows] if na > 1 else []) + [inner]
     lb = [inner] + ([columns] if nb > 1 else [])
-    if a.shape[-1] != b.shape[-min(nb, 2)] and type(a.shape[-1]) is int and type(b.shape[-min(nb, 2)]) is int:
+    if _differ(a.shape[-1], b.shape[-min(nb, 2)]):
         _dims_error(a, b, "matmul")
     batch_a, batch_b = a.shape[:-2] if na > 1 else (), b.shape[:-2] if nb > 1 else ()
     depth = max(len(batch_a), len(batch_b))
@@ -177,7 +181,7 @@ def dot(a, b, out=None):
     la = list(range(na))
     lb = [na + k for k in range(nb)]
     lb[max(nb - 2, 0)] = na - 1
-    if a.shape[-1] != b.shape[max(nb - 2, 0)] and type(a.shape[-1]) is int and type(b.shape[max(nb - 2, 0)]) is int:
+    if _differ(a.shape[-1], b.shape[max(nb - 2, 0)]):
         _dims_error(a, b, "dot")
     return product(a, b, la, lb, la[:-1] + [k for k in lb if k != na - 1])
 

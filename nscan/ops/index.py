@@ -23,7 +23,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import TABLE_WRITE, as_array, as_operand, astype, traced
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, shape_text, unbroadcast
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, repeat_to, same_shape, shape_text, unbroadcast
 from nscan.trace import Traced
 
 INT = np.dtype("i8")
@@ -190,7 +190,7 @@ def _update_vjp(cts, at, spec):
     ct, operands = cts[0], _operands(at, 2)
     dx = dv = None
     if at.needs[0]:
-        zero = np.broadcast_to(np.asarray(0, ct.dtype), at.shape(1)) if all(type(d) is int for d in at.shape(1)) else _zeros(at, 1)
+        zero = full(at.shape(1), 0, ct.dtype)
         dx = bind(TABLE["index_update"], (ct, zero, *operands), {"spec": spec})
     if at.needs[1] and not any(e[0] == "arr" for e in spec.entries):
         dv = unbroadcast(bind(TABLE["index"], (ct, *operands), {"spec": spec}), at.shape(1))
@@ -203,7 +203,7 @@ def _update_vjp_arrays(cts, at, spec):
     if at.needs[1] and any(e[0] == "arr" for e in spec.entries):
         operands = _operands(at, 2)
         order = _numbering(at.shape(1), cts[0])
-        full_order = np.broadcast_to(order, result_shape(spec, at.shape(0), operands))
+        full_order = repeat_to(order, result_shape(spec, at.shape(0), operands))
         winner = bind(TABLE["index_update"], (_marks(at, cts[0]), full_order, *operands), {"spec": spec})
         won = bind(TABLE["index"], (winner, *operands), {"spec": spec}) == full_order
         ct = bind(TABLE["index"], (cts[0], *operands), {"spec": spec})
@@ -466,7 +466,7 @@ def _fit(value, shape):
     while len(value.shape) > len(shape) and value.shape[0] == 1:
         value = np.reshape(value, value.shape[1:])
     try:
-        fits = broadcast(value.shape, shape) == tuple(shape) or len(shape) >= len(value.shape)
+        fits = same_shape(broadcast(value.shape, shape), shape) or len(shape) >= len(value.shape)
     except errors.SizeError:
         fits = False
     if not fits or len(value.shape) > len(shape):

@@ -8,7 +8,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import as_array, astype
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, shape_text, unbroadcast
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, same_shape, shape_text, unbroadcast
 
 
 def _H(x):
@@ -18,7 +18,7 @@ def _H(x):
 
 
 def _check_square(a):
-    if len(a.shape) < 2 or a.shape[-1] is not a.shape[-2] and a.shape[-1] != a.shape[-2]:
+    if len(a.shape) < 2 or not same_shape(a.shape[-1:], a.shape[-2:-1]):
         raise errors.SizeError(f"last 2 dimensions of the array must be square, got shape {shape_text(a.shape)}")
     return a
 
@@ -72,7 +72,7 @@ def solve(a, b):
     a, b = astype(a, dtype), astype(b, dtype)
     vector = len(b.shape) == 1
     b = b[:, None] if vector else b
-    if a.shape[-1] is not b.shape[-2] and a.shape[-1] != b.shape[-2]:
+    if not same_shape(a.shape[-1:], b.shape[-2:-1]):
         raise errors.SizeError(f"solve: shapes {shape_text(a.shape)} and {shape_text(b.shape)} do not fit")
     x = _solve(a, b)
     return x[..., 0] if vector else x

@@ -229,28 +229,27 @@ pointwise("sinc_slope", None, dtypes=_like, eager=_sinc_slope,
                    "sin(a*3.141592653589793)/(a*3.141592653589793))/a)".replace("s*", "a*a*9.869604401089358*"))
 
 
-def _product_rules(name):
-    """Rules of a product c*p in both arguments, with safe products in turn (DECISIONS 14)."""
-    def jvp(tangents, at):
-        row = TABLE["safe_mul"]
-        terms = [bind(row, (t, at.x(1 - i))) for i, t in enumerate(tangents) if t is not None]
-        return (terms[0] + terms[1] if len(terms) == 2 else terms[0],)
-
-    def vjp(cotangents, at):
-        ct, out = cotangents[0], []
-        for i in range(2):
-            if not at.needs[i]:
-                out.append(None)
-                continue
-            p = at.x(1 - i)
-            p = np.conj(p) if dtype_of(p).kind == "c" else p
-            out.append(unbroadcast(bind(TABLE["safe_mul"], (ct, p)), at.shape(i)))
-        return out
-    return jvp, vjp
+# d(c*p) = safe_mul(dc, p) + safe_mul(c, dp): where c is exactly 0 the slope of p does not count, whatever it is.
+# That is a rule of its own: the derivative of a select would lose safe_mul(dc, p) there.
+def _safe_jvp(tangents, at):
+    row = TABLE["safe_mul"]
+    dc, dp = tangents
+    terms = [] if dc is None else [bind(row, (dc, at.x(1)))]
+    terms += [] if dp is None else [bind(row, (at.x(0), dp))]
+    return (terms[0] + terms[1] if len(terms) == 2 else terms[0],)
 
 
-_jvp, _vjp = _product_rules("safe_mul")
-custom("safe_mul", kind="pointwise", eager=_safe_mul, jvp=_jvp, vjp=_vjp, partials=("b", "a"),
+def _safe_vjp(cotangents, at):
+    row, ct = TABLE["safe_mul"], cotangents[0]
+    return [unbroadcast(bind(row, (ct, _conjugated(at.x(1)))), at.shape(0)) if at.needs[0] else None,
+            unbroadcast(bind(row, (_conjugated(at.x(0)), ct)), at.shape(1)) if at.needs[1] else None]
+
+
+def _conjugated(x):
+    return np.conj(x) if dtype_of(x).kind == "c" else x
+
+
+custom("safe_mul", kind="pointwise", eager=_safe_mul, jvp=_safe_jvp, vjp=_safe_vjp, partials=("b", "a"),
        infer=lambda a, b: ((broadcast(a.shape, b.shape), np.result_type(a.dtype, b.dtype)),),
        spelling={"*": "select(a == 0, 0, a * b)",
                  "c": ("select((ar == 0) & (ai == 0), 0, ar*br - ai*bi)",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.primitive import TABLE, bind, composite, custom, dtype_of, full, shape_text
+from nscan.primitive import TABLE, bind, composite, custom, dtype_of, full, repeat_to, same_shape, shape_text
 
 INT = np.dtype("i8")
 BOOL = np.dtype(bool)
@@ -32,7 +32,7 @@ def _infer_index(a, axes):
 
 def _spread(ct, at, axes):
     """Repeat a cotangent over the reduced axes."""
-    return np.broadcast_to(expand(ct, at.ndim(0), axes), at.shape(0))
+    return repeat_to(expand(ct, at.ndim(0), axes), at.shape(0))
 
 
 def _sum(a, axes):
@@ -357,7 +357,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, where=True):
     from nscan.array import _store_out, as_array, astype
     a = _float(as_array(a)) if dtype is None else astype(as_array(a), dtype)
     if where is not True:
-        count = np.sum(np.broadcast_to(where, a.shape), axis=axis, keepdims=keepdims)
+        count = np.sum(repeat_to(where, a.shape), axis=axis, keepdims=keepdims)
     else:
         count = _count(a, axes_of(a, axis))
     total = np.sum(a, axis=axis, keepdims=keepdims, where=where)
@@ -399,7 +399,7 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
     if weights is None:
         out = np.mean(a, axis=axis, keepdims=keepdims)
         return (out, np.broadcast_to(np.asarray(float(_count(a, axes_of(a, axis)))), out.shape)) if returned else out
-    if weights.shape != a.shape:
+    if not same_shape(weights.shape, a.shape):
         (k,) = axes_of(a, axis)
         weights = np.reshape(weights, tuple(weights.shape[0] if j == k else 1 for j in range(len(a.shape))))
     scale = np.sum(weights * np.ones_like(a), axis=axis, keepdims=keepdims)

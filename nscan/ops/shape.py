@@ -5,7 +5,7 @@ import numpy as np
 from nscan import errors
 from nscan.array import TABLE_WRITE, as_array, as_operand, astype, promotable
 from nscan.ops.reduction import _cut, axes_of
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, linear, shape_text, unbroadcast
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, linear, repeat_to, same_shape, shape_text, unbroadcast
 
 INT = np.dtype("i8")
 
@@ -27,7 +27,7 @@ def _ints(template, sizes):
 
 custom("fill", infer=lambda v, *sizes, template: ((shape_from(template, sizes), v.dtype),),
        eager=lambda v, *sizes, template: np.full(_ints(template, sizes), v), kind="linear",
-       jvp=lambda tangents, at, template: (np.broadcast_to(tangents[0], at._outputs[0].shape),),
+       jvp=lambda tangents, at, template: (repeat_to(tangents[0], at._outputs[0].shape),),
        vjp=lambda cts, at, template: [unbroadcast(cts[0], ()), *[None] * (at.count - 1)])
 
 
@@ -136,7 +136,7 @@ def reshape(a, /, shape=None, order="C", *, copy=None):
     if order not in ("C", "A"):
         raise errors.UnsupportedError(f"np.reshape(order={order!r}) is not supported on traced arrays; use order='C'")
     shape = _normal_shape(a, shape)
-    if shape == a.shape and a.base is None:
+    if same_shape(shape, a.shape) and a.base is None:
         return view("transpose", a, (), {"perm": tuple(range(len(shape)))})
     template, sizes = split_shape(shape)
     return view("reshape", a, sizes, {"template": template})
@@ -191,10 +191,10 @@ def broadcast_to(array, shape, subok=False):
     """Repeat an array over new axes and axes of size 1."""
     array = as_operand(array)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    if broadcast(array.shape, shape) != shape:
+    if not same_shape(broadcast(array.shape, shape), shape):
         raise errors.SizeError(f"cannot broadcast shape {shape_text(array.shape)} to {shape_text(shape)}")
     template, sizes = split_shape(shape)
-    return array if array.shape == shape else bind(TABLE["broadcast_to"], (array, *sizes), {"template": template})
+    return array if same_shape(array.shape, shape) else bind(TABLE["broadcast_to"], (array, *sizes), {"template": template})
 
 
 @composite(np.broadcast_arrays)

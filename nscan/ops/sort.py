@@ -5,7 +5,7 @@ import numpy as np
 from nscan import errors
 from nscan.array import as_array, as_operand, astype, promotable, traced
 from nscan.ops.reduction import axes_of
-from nscan.primitive import TABLE, bind, broadcast, composite, custom
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, same_shape
 
 INT = np.dtype("i8")
 
@@ -265,7 +265,7 @@ composite(np.allclose)(lambda a, b, rtol=1e-05, atol=1e-08, equal_nan=False: np.
 def array_equal(a1, a2, equal_nan=False):
     """Tell whether two arrays are equal."""
     a1, a2 = as_array(a1), as_array(a2)
-    if a1.shape != a2.shape:
+    if not same_shape(a1.shape, a2.shape):
         return False
     same = a1 == a2
     return np.all(same | (a1 != a1) & (a2 != a2) if equal_nan else same)

@@ -14,9 +14,12 @@ UNROLL_VALUE = 36
 
 
 class AxisClass:
-    """A class of axes: its size (int, or the Var of a run-time size), number, whether it is unrolled."""
+    """A class of axes: its size (int, or the Var of a run-time size), number, whether it is unrolled.
 
-    __slots__ = ("parent", "size", "number", "unrolled", "bound", "lane")
+    An axis of steps (`stepped`) is walked by a loop, so it is never unrolled.
+    """
+
+    __slots__ = ("parent", "size", "number", "unrolled", "bound", "stepped")
 
     def __init__(self, size):
         self.parent = self
@@ -24,7 +27,7 @@ class AxisClass:
         self.number = None
         self.unrolled = False
         self.bound = None
-        self.lane = False
+        self.stepped = False
 
     def find(self):
         """Return the representative."""
@@ -83,6 +86,7 @@ class Axes:
             return
         b.parent = a
         a.bound = a.bound or b.bound
+        a.stepped = a.stepped or b.stepped
 
     def walk(self, tape):
         """Unite the axes that the equations of a tape walk together."""
@@ -105,7 +109,7 @@ class Axes:
             if k <= len(co):
                 self.join(cx[-k], co[-k])
 
-    def finish(self, lanes=()):
+    def finish(self):
         """Number the classes in order of first appearance and decide which are unrolled."""
         number = 0
         roots = []
@@ -116,7 +120,7 @@ class Axes:
                     number += 1
                     roots.append(c)
         for c in roots:
-            c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and c not in lanes
+            c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and not c.stepped
         self._limit()
         return roots
 
@@ -305,6 +309,7 @@ def join_loop(axes, loop, inputs, outputs):
         _pair(axes, a, b, 1)
         if type(a) is Var and axes.new(a)[0] is not ONE:
             length = length or axes.new(a)[0]
+            axes.new(a)[0].find().stepped = True
     for group in (zip(states, sstates), zip(sums, ssums), zip(consts, sconsts), zip(nstates, sstates), zip(nsums, ssums),
                   zip(finals, sstates), zip(totals, ssums)):
         for a, b in group:
@@ -312,6 +317,8 @@ def join_loop(axes, loop, inputs, outputs):
     for a, b in zip(rows, nrows):
         _pair(axes, a, b, 1)
         first = axes.new(a)[0]
+        if first is not ONE:
+            first.find().stepped = True
         if first is not ONE and first.find().dynamic:
             first.find().bound = length if length is not None else _bound(inputs[0])
         if length is not None:

@@ -82,8 +82,7 @@ class _Planner:
             self.axes.new(v)
         join_loop(self.axes, dataclasses.replace(loop, rows=loop.rows + loop.hidden, hidden=0), self.inputs,
                   (*self.rows, *self.finals, *([new((), INT)] if loop.stop else [])))
-        steps = {self.axes.get(v)[0] for v in (*self.seqs, *self.rows)}
-        self.classes = self.axes.finish(steps)
+        self.classes = self.axes.finish()
         self.params = Params()
         self.eqns = tuple(numbered(step))
 

@@ -184,14 +184,15 @@ class Steps:
                 loop.again(new)
             return loop.results, hi
         alive = b.op("lt", "b1", lo, hi)
-        with b.repeat(alive, (lo, *carried), written) as loop:
+        with b.repeat(alive, (lo, b.const(False, "b1"), *carried), written) as loop:
             t = loop.carried[0]
-            new, stop = self.step(t, loop.carried[1:])
+            new, stop = self.step(t, loop.carried[2:])
             after = b.add(t, b.const(1))
             more = b.op("and", "b1", b.op("lt", "b1", after, hi), b.op("not", "b1", stop))
             more = b.op("and", "b1", more, b.op("healthy", "b1", after))
-            loop.again(more, [after, *new])
-        return loop.results[1:], loop.results[0]
+            loop.again(more, [after, stop, *new])
+        self.stopped = loop.results[1]
+        return loop.results[2:], loop.results[0]
 
     def written(self):
         """Slots that the loop writes."""
@@ -247,13 +248,14 @@ def emit_inner_loop(body, s):
     n = e.elem(n, ())[0]
     hidden = eqn.outputs[loop.visible:] if loop.hidden else ()
     places = [workspace(e, v) for v in (*rows, *hidden)]
+    limit = capacity(e, (*rows, *hidden))
     sources = [operand(e, x) for x in seqs]
     for v, x in zip(loop.split_step_inputs(loop.step.inputs)[3], consts):
         kept = operand(e, x)
         e.define[v] = kept if type(kept) is Place else ("alias", kept, ())
     steps = Steps(e, loop, n, sources, places)
     carried = steps.start(states, sums)
-    carried, done = steps.run(e.b.const(0), n, carried)
+    carried, done = run_within(e, eqn, steps, n, limit, carried)
     for v, how in zip((*finals, *totals), steps.finals(carried, done)):
         e.define[v] = how
     for v, place in zip((*rows, *hidden), places):
@@ -261,6 +263,30 @@ def emit_inner_loop(body, s):
     if count is not None:
         e.define[count] = ("scalars", {(): (done,)})
     store_outputs(body, eqn)
+
+
+def capacity(e, rows):
+    """Room for the rows of a loop whose number of steps has no known bound, or None."""
+    for v in rows:
+        c = e.axes.get(v)[0]
+        found = bound_of(c)
+        while isinstance(found, tuple) and found[0] == "capacity":
+            return e.params.get(e.b, found)
+    return None
+
+
+def run_within(e, eqn, steps, n, limit, carried):
+    """Run an inner loop; where its rows do not fit, say how much room it needs, and stop."""
+    b = e.b
+    if limit is None:
+        return steps.run(b.const(0), n, carried)
+    over = b.op("gt", "b1", n, limit)
+    hi = scalar.op(b, "select", over, limit, n)
+    carried, done = steps.run(b.const(0), hi, carried)
+    if steps.stop is not None:
+        over = b.op("and", "b1", over, b.op("and", "b1", b.op("eq", "b1", done, limit), b.op("not", "b1", steps.stopped)))
+    e.fail(over, "grow", eqn, limit)
+    return carried, done
 
 
 def store_outputs(body, eqn):

@@ -24,7 +24,21 @@ def prepare(loop):
     -------
     Loop
     """
-    return dataclasses.replace(loop, step=_Copier().tape(loop.step, {}))
+    return _Copier().parameters(loop)
+
+
+def residual_types(tape, v):
+    """Shapes and dtypes of the rows that stand for a residual which a tape is given, by its consumer."""
+    for q in tape.eqns:
+        if v not in q.inputs:
+            continue
+        if q.row.name == "loop_adjoint":
+            p = q.params
+            adjoint = rule.adjoint_of(p["loop"], p["active"], p["with_ct"][:p["loop"].rows])
+            return [((_length(q.inputs[0]), *h.shape), h.dtype) for h in adjoint.kept]
+        inner = next(t for value in q.params.values() for t in getattr(value, "tapes", tuple)())
+        return residual_types(inner, inner.inputs[q.inputs.index(v) - 1])
+    return []
 
 
 class _Copier:
@@ -44,11 +58,22 @@ class _Copier:
         env = dict(env)
         for v in tape.inputs:
             env[v] = self.new(v.shape, v.dtype, env)
+            if v.dtype is RESIDUAL:
+                self.rows[env[v]] = [self.new(shape, dtype, env) for shape, dtype in residual_types(tape, v)]
         eqns = []
         for q in tape.eqns:
             self.equation(q, env, eqns)
         read = lambda v: v if type(v) is Lit else env[v]  # noqa: E731
-        return Tape(tuple(env[v] for v in tape.inputs), tuple(eqns), tuple(map(read, tape.outputs)))
+        return Tape(tuple(self.expanded([env[v] for v in tape.inputs])), tuple(eqns), tuple(map(read, tape.outputs)))
+
+    def expanded(self, values):
+        """Replace residuals by the rows that stand for them."""
+        return [u for v in values for u in (self.rows[v] if type(v) is Var and v.dtype is RESIDUAL else [v])]
+
+    def parameters(self, loop):
+        """Copy the parameters of a loop."""
+        step = self.tape(loop.step, {})
+        return dataclasses.replace(loop, step=step, consts=loop.consts + len(step.inputs) - len(loop.step.inputs))
 
     def equation(self, q, env, eqns):
         """Copy an equation; loops and adjoints are expanded."""
@@ -59,6 +84,7 @@ class _Copier:
             return self.adjoint(q, ins, env, eqns)
         params = q.params
         if q.row.name == "cond":
+            ins = self.expanded(ins)
             cond = params["cond"]
             params = {"cond": dataclasses.replace(cond, then=self.tape(cond.then, {}), other=self.tape(cond.other, {}))}
         outs = []
@@ -71,8 +97,7 @@ class _Copier:
     def loop(self, q, ins, env, eqns):
         """Copy a loop; its residual becomes further rows."""
         loop = q.params["loop"]
-        inner = dataclasses.replace(loop, step=self.tape(loop.step, {}))
-        inner = dataclasses.replace(inner, rows=loop.rows + loop.hidden, hidden=0)
+        inner = dataclasses.replace(self.parameters(loop), rows=loop.rows + loop.hidden, hidden=0)
         visible = q.outputs[:loop.visible]
         for v in reversed(visible):
             env[v] = self.new(v.shape, v.dtype, _with_sizes(v, env, self))
@@ -87,14 +112,14 @@ class _Copier:
             env[q.outputs[-1]] = residual
             self.rows[residual] = hidden
         ordered = [*outs[:loop.rows], *hidden, *outs[loop.rows:]]
-        eqns.append(Eqn(q.row, tuple(ins), tuple(ordered), {"loop": inner}, q.where))
+        eqns.append(Eqn(q.row, tuple(self.expanded(ins)), tuple(ordered), {"loop": inner}, q.where))
 
     def adjoint(self, q, ins, env, eqns):
         """Replace an adjoint equation by its backward loop."""
         loop, active, with_ct = q.params["loop"], q.params["active"], q.params["with_ct"]
         found, operands = rule.adjoint_operands(loop, active, with_ct, ins)
         values = [self._operand(x, eqns, q.where) for x in operands]
-        back = dataclasses.replace(found.backward, step=self.tape(found.backward.step, {}))
+        back = self.parameters(found.backward)
         outs = [self.new(shape, dtype, {d: d for d in shape if type(d) is Var})
                 for shape, dtype in TABLE["loop"].infer(*values, loop=back)]
         eqns.append(Eqn(TABLE["loop"], tuple(values), tuple(outs), {"loop": back}, q.where))

@@ -10,7 +10,6 @@ import dataclasses
 
 import numpy as np
 
-from nscan import errors
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
 from nscan.plan.elements import Place, as_number, better, combine, full_index, identity
@@ -699,14 +698,13 @@ def workspace(e, v, extra=()):
 
 
 def bound_of(c):
-    """Largest size of an axis class: its number, or an int."""
+    """Largest size of an axis class: an int, or a key of the block (a capacity grows when it is not enough)."""
     if c is ONE or type(c) is int:
         return 1 if c is ONE else c
     c = c.find()
     if c.dynamic:
         if c.bound is None:
-            raise errors.UnsupportedError("an inner loop without a known largest number of steps stores rows: give it max_steps "
-                                          "or n_steps, or run with config.mode = 'python'")
+            return ("capacity", c.number)
         return bound_of(c.bound)
     return c.size if c.unrolled else ("size", c.number)
 

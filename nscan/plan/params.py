@@ -4,6 +4,7 @@
 key                          number
 ===========================  ==================================================================
 ("size", class)              size of an axis class
+("capacity", class)          room for rows of an inner loop whose number of steps is not known
 ("number", k)                a start or index that an equation holds (k counts them in order)
 ("address", k)               address of caller's array k
 ("stride", k, axis)          byte stride of that array
