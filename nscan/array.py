@@ -9,7 +9,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
-from nscan.trace import CLASS, STATE, Traced, check_array, current_step, locate, scipy_caller, user_place
+from nscan.trace import CLASS, KINDS, REFUSED, STATE, Traced, check_array, current_step, locate, scipy_caller, user_place
 
 WEAK = {int: int, float: float, complex: complex}
 
@@ -181,7 +181,8 @@ class TracedArray(Traced):
         raise self._refuse(".tolist()")
 
     def __round__(self, ndigits=None):
-        return np.round(self, ndigits or 0)
+        out = np.round(self, ndigits or 0)
+        return astype(out, np.int64) if ndigits is None else out
 
     def __array__(self, dtype=None, copy=None):
         """Let ``np.array([t, t])`` be an object array of 0-d traced arrays; refuse every other conversion."""
@@ -216,7 +217,7 @@ class TracedArray(Traced):
         front = TABLE.front(function)
         if front is None:
             raise unsupported(function)
-        return front(*args, **kwargs)
+        return front(*args, **kwargs) if callable(front) else _call_front(front, args, kwargs)
 
     # --------------------------------------------------------------------------------------------- indexing
     def __getitem__(self, index):
@@ -341,8 +342,15 @@ def resolve(row, types):
         except TypeError as error:
             names = ", ".join(getattr(t, "name", getattr(t, "__name__", str(t))) for t in types)
             raise errors.DtypeError(f"np.{row.name} is not defined for {names}: {error}") from None
+        check_known(dtypes[-1], f"the result of np.{row.name}")
         found = _RESOLVED[key] = dtypes[:len(types)], dtypes[-1]
     return found
+
+
+def check_known(dtype, what):
+    """Refuse a dtype that kernels do not know (NumPy makes float16 of functions of small integers)."""
+    if dtype.kind not in KINDS or dtype.itemsize in REFUSED.get(dtype.kind, ()):
+        raise errors.DtypeError(f"{what} has dtype {dtype}, which kernels do not know; cast the operands first, x.astype(float)")
 
 
 def apply_ufunc(row, inputs):
@@ -352,25 +360,16 @@ def apply_ufunc(row, inputs):
                    WEAK.get(type(x), BOOL) for x in inputs])
     wanted, dtype = resolve(row, types)
     operands = []
-    for x, old, new in zip(inputs, types, wanted):
-        if old is new or old == new:
-            operands.append(x)
-        elif hasattr(x, "dtype") and x.dtype == new:
-            operands.append(x)
-        elif hasattr(x, "dtype"):
-            operands.append(astype(x, new))
+    for x, new in zip(inputs, wanted):
+        if hasattr(x, "dtype"):
+            operands.append(x if x.dtype is new or x.dtype == new else astype(x, new))
         else:
-            operands.append(number(x, new, row))
+            operands.append(np.asarray(x, new)[()])
     return bind(row, operands)
 
 
 BOOL = np.dtype(bool)
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
-
-
-def number(x, dtype, row=None):
-    """Return a Python number as a NumPy scalar of the dtype that promotion has found for it."""
-    return np.asarray(x, dtype)[()]
 
 
 def astype(x, dtype):

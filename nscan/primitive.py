@@ -150,8 +150,7 @@ class Table:
         """Return what stands for a NumPy or SciPy function, or None."""
         found = self.fronts.get(function)
         if found is None and not self._scipy_seen and "scipy.special" in sys.modules:
-            module = sys.modules["scipy.special"]
-            self.fronts.update({getattr(module, n): f for n, f in self.scipy.items() if hasattr(module, n)})
+            self.fronts.update({ufunc_of(n): f for n, f in self.scipy.items()})
             self._scipy_seen = True
             found = self.fronts.get(function)
         return found
@@ -260,16 +259,14 @@ class _Formulas(dict):
     """Names that formulas may use: NumPy's, SciPy's ufuncs, and rows without a NumPy name."""
 
     def __missing__(self, name):
-        if hasattr(np, name) and name not in ("where",):
+        row = TABLE.rows.get(name)
+        if row is not None and isinstance(row.function, str):
+            value = ufunc_of(row.function)
+        elif hasattr(np, name) and name not in ("where", "select"):
             value = getattr(np, name)
-        elif name in TABLE.rows and name not in TABLE.scipy:
-            row = TABLE.rows[name]
-
+        else:
             def value(*args):
                 return bind(row, args)
-        else:
-            import scipy.special
-            value = getattr(scipy.special, name)
         self[name] = value
         return value
 
@@ -361,10 +358,13 @@ def _eager(function):
 
 def ufunc_of(function):
     """Return a NumPy ufunc, or SciPy's by its name."""
-    if isinstance(function, str):
-        import scipy.special
-        return getattr(scipy.special, function.rpartition(".")[2])
-    return function
+    if not isinstance(function, str):
+        return function
+    import scipy.special
+    name = function.rpartition(".")[2]
+    found = getattr(scipy.special, name)
+    # A few names are Python functions around a ufunc (zeta).
+    return found if isinstance(found, np.ufunc) else getattr(scipy.special._ufuncs, f"_{name}")
 
 
 def ufunc_dtype(function):

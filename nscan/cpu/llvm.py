@@ -648,22 +648,28 @@ class Printer:
     def print_fail(self, condition, reason, equation, step, first, second):
         """Record a failure, if it is the first one."""
         b = self.b
-        c = self.get(condition)
-        first, second = self.get(first), self.get(second)
-        lane = ir.Constant(I64, 0)
+        c, zero = self.get(condition), ir.Constant(I64, 0)
+        numbers = [self.get(x) for x in (step, first, second)]
+        bits = None
         if self.is_vector(c):
-            c = b.and_(c, self.mask)
-            bits = b.bitcast(c, ir.IntType(self.lanes))
+            bits = b.bitcast(b.and_(c, self.mask), ir.IntType(self.lanes))
             c = b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
         with b.if_then(c, likely=False):
-            if self.lanes and any(self.is_vector(x) for x in (first, second)):
-                where = self.call_intrinsic(f"llvm.cttz.i{self.lanes}", bits.type, [bits, ir.Constant(I1, 0)])
-                where = b.zext(where, I64) if self.lanes < 64 else where
-                first, second = (b.extract_element(self.vector(x, None), where) if self.is_vector(x) else x for x in (first, second))
-                lane = where
-            first, second = (b.sext(x, I64) if x.type.width < 64 else x for x in (first, second))
+            lane = zero
+            if bits is not None:
+                lane = self.call_intrinsic(f"llvm.cttz.i{self.lanes}", bits.type, [bits, ir.Constant(I1, 0)])
+                lane = b.zext(lane, I64) if self.lanes < 64 else lane
+            numbers = [self.in_lane(x, lane) for x in numbers]
             code = ir.Constant(I64, REASONS[reason])
-            b.call(fail_function(self.module), [self.status, code, self.get(step), ir.Constant(I64, equation), first, second, lane])
+            b.call(fail_function(self.module), [self.status, code, numbers[0], ir.Constant(I64, equation), *numbers[1:], lane])
+
+    def in_lane(self, x, lane):
+        """The int64 of one lane of a value."""
+        b = self.b
+        if isinstance(x, Affine):
+            return b.add(x.base, b.mul(x.step, lane))
+        x = b.extract_element(x, lane) if isinstance(x.type, ir.VectorType) else x
+        return b.sext(x, I64) if x.type.width < 64 else x
 
 
 INTRINSICS = {"sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc", "rint": "llvm.rint",

@@ -16,6 +16,7 @@ from nscan.tape import locate
 START, BLOCK, END = 1, 2, 4
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
 GROW = 1 << 10
+BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
 CAPACITY = 64
 NO_ROOM = 6
 
@@ -50,6 +51,8 @@ class Kernel:
         Bytes.
     contiguous : set
         Arrays that must be in C order (initial values).
+    steps_of_block : int
+        Steps of a block: as many as the buffers of a block have room for; 0 where there are no such buffers.
     capacity : int
         Room for rows of inner loops of unknown length; it doubles when it is not enough.
     """
@@ -65,6 +68,7 @@ class Kernel:
     workspace: int
     contiguous: set
     capacity: int
+    steps_of_block: int
 
 
 _KERNELS = {}
@@ -115,9 +119,21 @@ def make_kernel(loop):
     first = 1 + loop.seqs
     contiguous = set(range(first - 1, first - 1 + loop.states + loop.sums))
     kernel = Kernel(prepared, program, PROTOTYPE(module.kernel.address), template, addresses, strides, workspace_at, steps_at, 0,
-                    contiguous, CAPACITY)
+                    contiguous, CAPACITY, block_length(program))
     lay_out(kernel)
     return kernel
+
+
+def block_length(program):
+    """Steps of a block: its buffers fill about half of a second-level cache. A function of shapes alone."""
+    bytes_of_step = 0
+    for slot in program.slots:
+        if ("block",) in slot.sizes:
+            size = slot.itemsize
+            for d in slot.sizes:
+                size *= d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]]
+            bytes_of_step += size
+    return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step)) if bytes_of_step else 0
 
 
 def lay_out(kernel):
@@ -126,7 +142,7 @@ def lay_out(kernel):
     for slot in program.slots:
         size = slot.itemsize
         for d in slot.sizes:
-            size *= d if isinstance(d, int) else kernel.capacity if d[0] == "capacity" else program.sizes[d[1]]
+            size *= d if isinstance(d, int) else slot_size(kernel, d)
         offsets.append(total)
         total += -(-size // 64) * 64
     for k, key in enumerate(program.keys):
@@ -137,6 +153,13 @@ def lay_out(kernel):
     kernel.workspace = total + 64
 
 
+def slot_size(kernel, key):
+    """Size that a key of a slot stands for."""
+    if key[0] == "capacity":
+        return kernel.capacity
+    return kernel.steps_of_block if key[0] == "block" else kernel.program.sizes[key[1]]
+
+
 def run_loop(loop, values):
     """Run a loop on real arrays."""
     kernel = kernel_of(loop)
@@ -144,10 +167,18 @@ def run_loop(loop, values):
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     arrays = [np.ascontiguousarray(x).reshape(x.shape) if k in kernel.contiguous else x for k, x in enumerate(arrays)]
     rows, finals = output_types(loop)
+    if n == 0:
+        return no_steps(loop, arrays, rows)
     if loop.stop and n > GROW and rows:
         return run_growing(loop, kernel, n, arrays, rows, finals)
     outs = [np.empty((n, *shape), dtype) for shape, dtype in rows]
     return call(loop, kernel, n, n, arrays, outs, finals)
+
+
+def no_steps(loop, arrays, rows):
+    """Results of a loop that runs no step: nothing is computed."""
+    outs = [np.empty((0, *shape), dtype) for shape, dtype in rows]
+    return results(loop, outs, [np.array(x) for x in arrays[loop.seqs:loop.seqs + loop.states + loop.sums]], 0)
 
 
 def output_types(loop):
@@ -180,7 +211,7 @@ def call(loop, kernel, n, room, arrays, outs, finals, first=0, state=None):
     if kernel.workspace_at >= 0:
         block[kernel.workspace_at] = -(-workspace.ctypes.data // 64) * 64
     status = np.zeros(8, np.int64)
-    kernel.function(START | BLOCK | END, status.ctypes.data, first, room, 0, 0, block.ctypes.data)
+    run_blocks(kernel, status, first, room, block)
     if status[0] == NO_ROOM:
         kernel.capacity *= 2
         lay_out(kernel)
@@ -188,6 +219,19 @@ def call(loop, kernel, n, room, arrays, outs, finals, first=0, state=None):
     if status[0]:
         raise failure(loop, kernel, status)
     return results(loop, outs, lasts, int(count) if loop.stop else n)
+
+
+def run_blocks(kernel, status, first, last, block):
+    """Call the kernel for one block of steps after another."""
+    each = kernel.steps_of_block or last - first
+    at, numbers = first, block.ctypes.data
+    while True:
+        stop = min(last, at + each)
+        flags = BLOCK | (START if at == first else 0) | (END if stop == last else 0)
+        kernel.function(flags, status.ctypes.data, at, stop, 0, 0, numbers)
+        if status[0] or stop == last:
+            return
+        at = stop
 
 
 def results(loop, outs, lasts, done):

@@ -50,6 +50,7 @@ def is_differentiated(values):
 def input_leaf(x, path):
     """Check an argument that is differentiated and return it as an array."""
     value = as_array(x)
+    value = value[()] if isinstance(value, np.ndarray) else value
     if value.dtype.kind not in "fc":
         raise errors.GradientTypeError(f"cannot differentiate with respect to {path}: its dtype is {value.dtype}; "
                                        "convert it to float first")

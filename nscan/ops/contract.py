@@ -207,7 +207,8 @@ def inner(a, b, /):
 @composite(np.vecdot)
 def vecdot(x1, x2, axis=-1):
     """Inner product along an axis, the first operand conjugated."""
-    return np.sum(np.conj(x1) * x2, axis=axis)
+    terms = np.conj(x1) * x2
+    return np.sum(terms, axis=axis, dtype=terms.dtype)
 
 
 @composite(np.matvec)
@@ -384,8 +385,8 @@ def _slide(a, v, mode):
 @composite(np.polyval)
 def polyval(p, x):
     """Polynomial by Horner's rule, highest power first."""
-    p = as_array(p)
-    y = np.zeros_like(as_array(x)) if not isinstance(x, (int, float)) else 0
+    p, x = as_array(p), as_array(x)
+    y = np.zeros_like(x)
     for k in range(p.shape[0]):
         y = y * x + p[k]
     return y

@@ -23,6 +23,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import TABLE_WRITE, as_array, as_operand, astype, traced
+from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, repeat_to, same_shape, shape_text, unbroadcast
 from nscan.trace import Traced
 
@@ -586,7 +587,9 @@ def insert(arr, obj, values, axis=None):
     """Insert values before one place that is known while tracing."""
     if axis is None:
         arr, axis = np.ravel(arr), 0
+    (axis,) = axes_of(arr, axis)
+    values = astype(as_array(values), arr.dtype)
+    values = np.moveaxis(np.reshape(values, (1,) * (len(arr.shape) - len(values.shape)) + tuple(values.shape)), 0, axis)
+    values = np.broadcast_to(values, tuple(values.shape[axis] if k == axis else d for k, d in enumerate(arr.shape)))
     head, tail = arr[(slice(None),) * axis + (slice(None, obj),)], arr[(slice(None),) * axis + (slice(obj, None),)]
-    shape = tuple(1 if k == axis else d for k, d in enumerate(arr.shape))
-    return np.concatenate([head, np.broadcast_to(np.reshape(as_array(values), shape) if np.size(values) > 1 else as_array(values), shape),
-                           tail], axis=axis)
+    return np.concatenate([head, values, tail], axis=axis)

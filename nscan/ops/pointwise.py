@@ -42,7 +42,7 @@ pointwise("reciprocal", np.reciprocal, partials=("-y*y",), sample={"a": NONZERO}
                     "c": ("cdiv_re(1, 0, ar, ai)", "cdiv_im(1, 0, ar, ai)")})
 pointwise("sqrt", np.sqrt, partials=("0.5/y",), sample={"a": POSITIVE},
           spelling={"c": ("csqrt_re(ar, ai)", "csqrt_im(ar, ai)")})
-pointwise("cbrt", np.cbrt, partials=("1/(3*y*y)",), sample={"a": NONZERO})
+pointwise("cbrt", np.cbrt, "scipy.special.cbrt", partials=("1/(3*y*y)",), sample={"a": NONZERO})
 pointwise("power", np.power, sample={"a": POSITIVE, "b": REAL},
           partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
                     "select(a == 0, 0, y*log(select(a == 0, 1, a)))"),
@@ -59,10 +59,10 @@ pointwise("radians", np.radians, np.deg2rad, partials=("0.017453292519943295",),
 
 # -------------------------------------------------------------------------- exponentials and logarithms
 pointwise("exp", np.exp, partials=("y",), spelling={"c": ("exp(ar)*cos(ai)", "cexp_im(ar, ai)")})
-pointwise("exp2", np.exp2, partials=("y*0.6931471805599453",),
+pointwise("exp2", np.exp2, "scipy.special.exp2", partials=("y*0.6931471805599453",),
           spelling={"c": ("exp(ar*0.6931471805599453)*cos(ai*0.6931471805599453)",
                           "cexp_im(ar*0.6931471805599453, ai*0.6931471805599453)")})
-pointwise("expm1", np.expm1, partials=("y + 1",),
+pointwise("expm1", np.expm1, "scipy.special.expm1", partials=("y + 1",),
           spelling={"c": ("expm1(ar)*cos(ai) - 2*sin(ai*0.5)*sin(ai*0.5)", "cexp_im(ar, ai)")})
 pointwise("log", np.log, partials=("1/a",), sample={"a": POSITIVE},
           spelling={"c": ("log(hypot(ar, ai))", "arctan2(ai, ar)")})
@@ -70,7 +70,7 @@ pointwise("log2", np.log2, partials=("1.4426950408889634/a",), sample={"a": POSI
           spelling={"c": ("log2(hypot(ar, ai))", "arctan2(ai, ar)*1.4426950408889634")})
 pointwise("log10", np.log10, partials=("0.4342944819032518/a",), sample={"a": POSITIVE},
           spelling={"c": ("log10(hypot(ar, ai))", "arctan2(ai, ar)*0.4342944819032518")})
-pointwise("log1p", np.log1p, partials=("1/(1 + a)",), sample={"a": POSITIVE},
+pointwise("log1p", np.log1p, "scipy.special.log1p", partials=("1/(1 + a)",), sample={"a": POSITIVE},
           spelling={"c": ("log(hypot(1 + ar, ai))", "arctan2(ai, 1 + ar)")})
 pointwise("logaddexp", np.logaddexp, partials=("softshare(a, b)", "softshare(b, a)"))
 pointwise("logaddexp2", np.logaddexp2, partials=("softshare(a*0.6931471805599453, b*0.6931471805599453)",
@@ -487,5 +487,6 @@ def divmod_(x1, x2):
 @composite(np.modf)
 def modf(x):
     """Fractional and integral parts."""
+    x = _to_dtype(x, F64) if x.dtype.kind in "iub" else x
     whole = np.trunc(x)
     return np.copysign(x - whole, x), whole

@@ -244,11 +244,13 @@ def axes_of(x, axis):
 def _reduce(name, a, axis, keepdims, dtype=None, out=None, initial=None, where=True):
     from nscan.array import _store_out, as_array, astype
     a = as_array(a)
+    a = a if dtype is None else astype(a, dtype)
+    initial = initial if initial is None else astype(as_array(initial), a.dtype)
     if where is not True:
-        a = np.where(where, a, np.asarray(_identity(name, a.dtype), a.dtype))
+        if name in ("max", "min") and initial is None:
+            raise ValueError(f"np.{name}(where=) needs an initial value: it has no identity")
+        a = np.where(where, a, initial if name in ("max", "min") else np.asarray(_IDENTITY[name], a.dtype))
     axes = axes_of(a, axis)
-    if dtype is not None:
-        a = astype(a, dtype)
     result = bind(TABLE[name], (a,), {"axes": axes}) if axes else +a if a.dtype.kind != "b" else a
     if keepdims:
         result = expand(result, len(a.shape), axes)
@@ -257,13 +259,7 @@ def _reduce(name, a, axis, keepdims, dtype=None, out=None, initial=None, where=T
     return _store_out(out, result)
 
 
-def _identity(name, dtype):
-    if name in ("sum", "any"):
-        return 0
-    if name in ("prod", "all"):
-        return 1
-    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return low if name == "max" else high
+_IDENTITY = {"sum": 0, "any": 0, "prod": 1, "all": 1}
 
 
 def _sum_dtype(dtype):
@@ -399,12 +395,15 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
     if weights is None:
         out = np.mean(a, axis=axis, keepdims=keepdims)
         return (out, np.broadcast_to(np.asarray(float(_count(a, axes_of(a, axis)))), out.shape)) if returned else out
+    from nscan.array import as_array
+    a, weights = as_array(a), as_array(weights)
+    dtype = np.result_type(a.dtype, weights.dtype, *["f8"] * (a.dtype.kind in "iub"))
     if not same_shape(weights.shape, a.shape):
         (k,) = axes_of(a, axis)
         weights = np.reshape(weights, tuple(weights.shape[0] if j == k else 1 for j in range(len(a.shape))))
-    scale = np.sum(weights * np.ones_like(a), axis=axis, keepdims=keepdims)
-    out = np.sum(a * weights, axis=axis, keepdims=keepdims) / scale
-    return (out, scale) if returned else out
+    scale = np.sum(weights, axis=None if axis is None else axes_of(a, axis), keepdims=keepdims, dtype=dtype)
+    out = np.sum(a * weights, axis=axis, keepdims=keepdims, dtype=dtype) / scale
+    return (out, np.broadcast_to(scale, out.shape)) if returned else out
 
 
 @composite(np.ptp)
@@ -434,6 +433,8 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False):
 @composite(np.nanmax)
 def nanmax(a, axis=None, out=None, keepdims=False):
     """Maximum of the elements that are not NaN (NaN where there is none)."""
+    if a.dtype.kind not in "fc":
+        return np.max(a, axis=axis, keepdims=keepdims)
     none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
     return np.where(none, np.nan, np.max(np.where(np.isnan(a), -np.inf, a), axis=axis, keepdims=keepdims))
 
@@ -441,6 +442,8 @@ def nanmax(a, axis=None, out=None, keepdims=False):
 @composite(np.nanmin)
 def nanmin(a, axis=None, out=None, keepdims=False):
     """Minimum of the elements that are not NaN (NaN where there is none)."""
+    if a.dtype.kind not in "fc":
+        return np.min(a, axis=axis, keepdims=keepdims)
     none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
     return np.where(none, np.nan, np.min(np.where(np.isnan(a), np.inf, a), axis=axis, keepdims=keepdims))
 

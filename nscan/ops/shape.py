@@ -3,7 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import TABLE_WRITE, as_array, as_operand, astype, promotable
+from nscan.array import TABLE_WRITE, as_array, as_operand, astype
 from nscan.ops.reduction import _cut, axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, linear, repeat_to, same_shape, shape_text, unbroadcast
 
@@ -254,9 +254,10 @@ def atleast_3d(*arys):
 
 
 def _promoted(arrays, dtype=None):
-    arrays = [as_operand(a) for a in arrays]
-    found = dtype or np.result_type(*[promotable(a) for a in arrays])
-    return [astype(a if hasattr(a, "dtype") else np.asarray(a), found) for a in arrays]
+    """Arrays of one dtype; Python numbers have float64 or int64 here, as in NumPy."""
+    arrays = [as_array(a) for a in arrays]
+    found = dtype or np.result_type(*[a.dtype for a in arrays])
+    return [astype(a, found) for a in arrays]
 
 
 @composite(np.concatenate)
@@ -462,7 +463,7 @@ def roll(a, shift, axis=None):
         elif a.shape[k] != 0 and s % a.shape[k]:
             cut = -s % a.shape[k]
             a = np.concatenate([_cut(a, k, slice(cut, None)), _cut(a, k, slice(None, cut))], axis=k)
-    return a
+    return np.copy(a)
 
 
 @composite(np.tile)
@@ -475,7 +476,7 @@ def tile(A, reps):
     reps = (1,) * (ndim - len(reps)) + reps
     split = tuple(d for pair in zip([1] * ndim, shape) for d in pair)
     wide = tuple(d for pair in zip(reps, shape) for d in pair)
-    return np.reshape(np.broadcast_to(np.reshape(A, split), wide), tuple(r * d for r, d in zip(reps, shape)))
+    return np.copy(np.reshape(np.broadcast_to(np.reshape(A, split), wide), tuple(r * d for r, d in zip(reps, shape))))
 
 
 @composite(np.repeat)
@@ -495,16 +496,27 @@ def pad(array, pad_width, mode="constant", **kwargs):
     """Pad: with constants, or by edge, reflect, symmetric, wrap."""
     width = np.broadcast_to(np.asarray(pad_width), (len(array.shape), 2))
     if mode == "constant":
-        value = kwargs.get("constant_values", 0)
-        out = np.full_like(array, value, shape=tuple(d + int(w.sum()) for d, w in zip(array.shape, width)))
-        out[tuple(slice(int(a), int(a) + d) for (a, _), d in zip(width, array.shape))] = array
-        return out
+        return _pad_constant(array, width, kwargs.get("constant_values", 0))
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
         raise errors.UnsupportedError(f"np.pad(mode={mode!r}) is not supported on traced arrays; there are constant, edge, "
                                       "reflect, symmetric and wrap")
     for axis, (before, after) in enumerate(width):
         index = np.pad(np.arange(array.shape[axis]), (int(before), int(after)), mode=mode)
         array = np.take(array, index, axis=axis)
+    return array
+
+
+def _pad_constant(array, width, values):
+    values = as_array(values)
+    if not len(values.shape):
+        out = np.full_like(array, values, shape=tuple(d + int(w.sum()) for d, w in zip(array.shape, width)))
+        out[tuple(slice(int(a), int(a) + d) for (a, _), d in zip(width, array.shape))] = array
+        return out
+    values = np.broadcast_to(values, (len(array.shape), 2))
+    for axis, counts in enumerate(width):
+        ends = [np.full_like(array, values[axis, k], shape=tuple(int(n) if j == axis else d for j, d in enumerate(array.shape)))
+                for k, n in enumerate(counts)]
+        array = np.concatenate([ends[0], array, ends[1]], axis=axis)
     return array
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import as_array, as_operand, astype, promotable, traced
+from nscan.array import _store_out, as_array, as_operand, astype, promotable, traced
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, same_shape
 
@@ -49,16 +49,29 @@ composite(np.partition)(lambda a, kth, axis=-1, kind=None, order=None: np.sort(a
 composite(np.argpartition)(lambda a, kth, axis=-1, kind=None, order=None: np.argsort(a, axis))
 
 
+def _flat_last(a, axis):
+    """Move the axes to the end, as one: (array, axes)."""
+    axes = axes_of(a, axis)
+    rest = tuple(k for k in range(len(a.shape)) if k not in axes)
+    return np.reshape(np.transpose(a, rest + axes), tuple(a.shape[k] for k in rest) + (-1,)), axes
+
+
 @composite(np.median)
 def median(a, axis=None, out=None, overwrite_input=False, keepdims=False):
-    """Median along an axis."""
-    return np.quantile(a, 0.5, axis=axis, keepdims=keepdims)
+    """Median along axes: the mean of the middle elements."""
+    a = as_array(a)
+    flat, axes = _flat_last(a if a.dtype.kind in "fc" else astype(a, np.float64), axis)
+    n = flat.shape[-1]
+    middle = np.mean(np.sort(flat, axis=-1)[..., (n - 1) // 2:n // 2 + 1], axis=-1)
+    middle = np.where(np.any(np.isnan(flat), axis=-1), np.asarray(np.nan, middle.dtype)[()], middle)
+    return _store_out(out, np.expand_dims(middle, axes) if keepdims else middle)
 
 
 @composite(np.percentile)
 def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, **kwargs):
     """Percentiles along an axis."""
-    return np.quantile(a, q / 100.0, axis=axis, method=method, keepdims=keepdims)
+    q = q / 100 if isinstance(q, (int, float)) else as_array(q) / np.float64(100)
+    return np.quantile(a, q, axis=axis, method=method, keepdims=keepdims)
 
 
 @composite(np.quantile)
@@ -66,20 +79,19 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
     """Quantiles along an axis, by linear interpolation between order statistics."""
     if method != "linear":
         raise errors.UnsupportedError(f"np.quantile(method={method!r}) is not supported on traced arrays; use method='linear'")
-    a = as_array(a)
-    a = a if a.dtype.kind == "f" else astype(a, np.float64)
-    axes = axes_of(a, axis)
-    rest = tuple(k for k in range(len(a.shape)) if k not in axes)
-    flat = np.reshape(np.transpose(a, rest + axes), tuple(a.shape[k] for k in rest) + (-1,))
-    ordered = np.sort(flat, axis=-1)
-    q = as_operand(q)
-    out = _order_statistic(ordered, q)
-    nan = np.any(np.isnan(flat), axis=-1)
-    out = np.where(nan, np.asarray(np.nan, a.dtype)[()], out)
+    a, q = as_array(a), as_operand(q)
+    if a.dtype.kind == "c":
+        raise errors.DtypeError("np.quantile of complex numbers is not defined")
+    whole = isinstance(q, int) or getattr(q, "dtype", None) is not None and q.dtype.kind in "iu"
+    dtype = a.dtype if whole else np.result_type(a.dtype, q if isinstance(q, float) else q.dtype)
+    flat, axes = _flat_last(a, axis)
+    result = _order_statistic(astype(np.sort(flat, axis=-1), dtype), q)
+    if a.dtype.kind == "f":
+        result = np.where(np.any(np.isnan(flat), axis=-1), np.asarray(np.nan, dtype)[()], result)
     if keepdims:
         lead = len(getattr(q, "shape", ()))
-        out = np.expand_dims(out, tuple(lead + k for k in axes))
-    return out
+        result = np.expand_dims(result, tuple(lead + k for k in axes))
+    return _store_out(out, result)
 
 
 def _order_statistic(ordered, q):
@@ -92,7 +104,7 @@ def _order_statistic(ordered, q):
         weight = astype(place - low, ordered.dtype)
     else:
         low = min(max(int(np.floor(place)), 0), max(n - 2, 0))
-        weight = float(place - low)
+        weight = np.asarray(place - low, ordered.dtype)[()]
     ordered = traced(ordered)
     below = ordered[..., low]
     return below + weight * (ordered[..., low + (1 if n > 1 else 0)] - below)
@@ -110,8 +122,12 @@ def searchsorted(a, v, side="left", sorter=None):
 
 @composite(np.digitize)
 def digitize(x, bins, right=False):
-    """Bins of elements, for increasing bins."""
-    return np.searchsorted(bins, x, side="left" if right else "right")
+    """Bins of elements; traced bins must increase."""
+    side = "left" if right else "right"
+    bins = as_array(bins)
+    if not hasattr(bins, "home") and bins.shape[0] > 1 and bins[0] > bins[-1]:
+        return bins.shape[0] - np.searchsorted(bins[::-1], x, side=side)
+    return np.searchsorted(bins, x, side=side)
 
 
 @composite(np.interp)
@@ -120,7 +136,9 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if period is not None:
         raise errors.UnsupportedError("np.interp(period=) is not supported on traced arrays; reduce x with np.mod first")
     x, xp, fp = (as_array(v) for v in (x, xp, fp))
-    x, xp, fp = (v if v.dtype.kind in "fc" else astype(v, np.float64) for v in (x, xp, fp))
+    if x.dtype.kind == "c" or xp.dtype.kind == "c":
+        raise errors.DtypeError("np.interp needs real x and xp")
+    x, xp, fp = astype(x, np.float64), astype(xp, np.float64), astype(fp, np.complex128 if fp.dtype.kind == "c" else np.float64)
     n = xp.shape[0]
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(n - 2, 0))
     xp, fp = traced(xp), traced(fp)
@@ -169,7 +187,6 @@ def piecewise(x, condlist, funclist, *args, **kw):
 @composite(np.clip)
 def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs):
     """Limit values."""
-    from nscan.array import _store_out
     low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
     result = as_array(a)
     result = result if low is None else np.maximum(result, low)
@@ -180,8 +197,11 @@ def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs):
 @composite(np.nan_to_num)
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """Replace NaN and infinities by numbers."""
+    if x.dtype.kind == "c":
+        parts = [nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (np.real(x), np.imag(x))]
+        return parts[0] + parts[1] * np.asarray(1j, x.dtype)[()]
     if x.dtype.kind != "f":
-        return x
+        return np.copy(x)
     limits = np.finfo(x.dtype)
     top, bottom = (limits.max if posinf is None else posinf), (limits.min if neginf is None else neginf)
     kind = x.dtype.type
@@ -191,10 +211,11 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
 @composite(np.round, np.around)
 def round_(a, decimals=0, out=None):
     """Round to a number of decimals."""
-    if not decimals:
-        return np.rint(a) if a.dtype.kind in "fc" else a
+    if a.dtype.kind in "iu" and decimals >= 0:
+        return _store_out(out, np.copy(a))
     scale = 10.0 ** abs(decimals)
-    return np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+    rounded = np.rint(a) if not decimals else np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+    return _store_out(out, astype(rounded, a.dtype))
 
 
 @composite(np.fix)
@@ -229,7 +250,7 @@ def _end(x, a, axis):
 def ediff1d(ary, to_end=None, to_begin=None):
     """Differences of the flattened array."""
     d = np.diff(np.ravel(as_array(ary)))
-    ends = [[] if e is None else [np.ravel(as_array(e))] for e in (to_begin, to_end)]
+    ends = [[] if e is None else [astype(np.ravel(as_array(e)), d.dtype)] for e in (to_begin, to_end)]
     return np.concatenate([*ends[0], d, *ends[1]]) if ends[0] or ends[1] else d
 
 
@@ -275,7 +296,15 @@ composite(np.isneginf)(lambda x, out=None: x == -np.inf)
 composite(np.isposinf)(lambda x, out=None: x == np.inf)
 composite(np.isreal)(lambda x: np.imag(x) == 0)
 composite(np.iscomplex)(lambda x: np.imag(x) != 0)
-composite(np.sinc)(lambda x: bind(TABLE["sinc"], (x if x.dtype.kind == "f" else astype(x, np.float64),)))
+
+
+@composite(np.sinc)
+def sinc(x):
+    """Compute sin(pi*x)/(pi*x)."""
+    if x.dtype.kind != "c":
+        return bind(TABLE["sinc"], (x if x.dtype.kind == "f" else astype(x, np.float64),))
+    angle = np.asarray(np.pi, x.dtype)[()] * np.where(x == 0, np.asarray(1e-20, x.dtype)[()], x)
+    return np.sin(angle) / angle
 
 
 def _unwrap_shape(p):

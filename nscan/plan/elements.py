@@ -51,6 +51,27 @@ class Place:
     contiguous: bool = False
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Memory of a value for many steps: a Place for each step, at a fixed distance.
+
+    Attributes
+    ----------
+    first : Place
+        That of step 0 (it may lie outside of the memory, if step 0 does).
+    stride : Value or Const
+        Bytes from one step to the next.
+    """
+
+    first: Place
+    stride: object
+
+    @property
+    def slot(self):
+        """Slot of the memory."""
+        return self.first.slot
+
+
 class Elements:
     """Computes elements of values; `define` says how each value of the program is to be had.
 
@@ -61,15 +82,20 @@ class Elements:
     params : Params
         Numbers that the kernel is given at run time.
     define : dict
-        Var to Place, to ("alias", Var, leading indices), or to ("eqn", eqn, output number).
+        Var to Place or Rows, to ("alias", Var, leading indices), to ("scalars", components by point), or to
+        ("eqn", eqn, output number).
     numbers : dict
         Equation to its number in messages.
     writable : set
         Slots that an indexed write may change in place (states and sums kept in one piece of memory).
-    step : Value
-        The step of the outermost loop, for messages.
     vector : int
         How many loops with lanes are open (at most one).
+    now : Value
+        The step of the outermost loop that is being computed.
+    time : AxisClass or None
+        The axis of steps, while statements run for many steps at a time; `span` is its range.
+    lane : AxisClass or None
+        The axis that is split between threads; its size is that of the part at hand.
     """
 
     def __init__(self, b, axes, params):
@@ -78,7 +104,8 @@ class Elements:
         self.numbers = {}
         self.writable = set()
         self.vector = 0
-        self.step = ZERO
+        self.now = ZERO
+        self.time = self.span = self.lane = None
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):
@@ -86,9 +113,27 @@ class Elements:
         if c is ONE:
             return self.b.const(1)
         c = c.find()
+        if c is self.lane:
+            return self.b.sub(self.b.op("arg", I64, self.b.const(3)), self.b.op("arg", I64, self.b.const(2)))
+        return self.whole_size(c)
+
+    def whole_size(self, c):
+        """Size of an axis class, all lanes of all threads included."""
         if type(c.size) is not int:
             return self.elem(c.size, ())[0]
         return self.b.const(c.size) if c.unrolled else self.params.get(self.b, ("size", c.number))
+
+    def bounds(self, c):
+        """Range of a loop over an axis class."""
+        return self.span if c is self.time else (self.b.const(0), self.size(c))
+
+    def here(self, how):
+        """Place of the present step, for what is kept for many steps."""
+        if type(how) is not Rows:
+            return how
+        first = how.first
+        base = self.b.add(first.base, self.b.mul(self.now, how.stride))
+        return Place(first.slot, base, first.strides, first.dtype, first.contiguous)
 
     def sizes(self, v):
         """Sizes of all axes of a Var."""
@@ -113,7 +158,7 @@ class Elements:
         """
         if type(v) is Lit:
             return self.literal(v)
-        key = ("elem", v, *[i.id for i in idx])
+        key = ("elem", v, self.now.id, *[i.id for i in idx])
         for scope in reversed(self.b.scopes):
             found = scope.extra.get(key)
             if found is not None:
@@ -130,7 +175,7 @@ class Elements:
         return (self.b.const(scalar._python(v.value, dtype), dtype),)
 
     def _compute(self, v, idx):
-        how = self.define[v]
+        how = self.here(self.define[v])
         if type(how) is Place:
             return self.load(how, idx)
         if how[0] == "alias":
@@ -159,6 +204,7 @@ class Elements:
 
     def store(self, place, idx, parts):
         """Store the components of an element."""
+        place = self.here(place)
         at = self.address(place, idx)
         for k, part in enumerate(parts):
             self.b.store(place.slot, self.b.add(at, self.b.const(k * place.dtype.itemsize // 2)), part)
@@ -293,7 +339,7 @@ class Elements:
         """Record a failure where a condition holds."""
         zero = self.b.const(0)
         values = (*values, zero, zero)[:2]
-        self.b.statement("fail", condition.id, reason, self.numbers.get(eqn, 0), self.step.id, *[v.id for v in values])
+        self.b.statement("fail", condition.id, reason, self.numbers.get(eqn, 0), self.now.id, *[v.id for v in values])
 
     def region(self, eqn, spec, x, operands, idx):
         """Index of an array that belongs to an index of what a specification reads from it."""
@@ -398,7 +444,7 @@ def dynamic(e, x, idx):
 def needs_constant(e, x):
     """Whether elements of a value on unrolled axes exist for constant indices only."""
     how = e.define[x]
-    if type(how) is Place:
+    if type(how) in (Place, Rows):
         return False
     if how[0] == "alias":
         return needs_constant(e, how[1])

@@ -1,8 +1,9 @@
 """From a loop to the program of a kernel.
 
-A program has three parts, run by one function over a range of steps: *start* copies initial values to where
-states live, *block* runs steps, *end* writes the final states. Between calls everything lives in the
-workspace, so a loop may be run in several ranges of steps.
+A program has three parts, run by one function over a range of steps and lanes: *start* copies initial values
+to where states live and computes what is invariant; *block* runs a block of steps (what can be done for many
+steps beforehand, the sequential part, what can be done for many steps afterwards); *end* writes the final
+states. Between calls everything lives in the workspace, so a loop runs in as many blocks as it pleases.
 """
 
 import dataclasses
@@ -10,12 +11,13 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import dots, special
-from nscan.plan.axes import Axes, join_loop
-from nscan.plan.elements import Elements, Place
+from nscan.plan.axes import Axes, AxisClass, join_loop
+from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.loops import Steps, register_points
-from nscan.plan.nests import copy, workspace
+from nscan.plan.nests import Body, block_rows, copy, workspace
 from nscan.plan.params import Params
-from nscan.plan.program import Builder
+from nscan.plan.program import I64, Builder
+from nscan.plan.stages import split
 from nscan.tape import Var
 
 # Size of the axis of steps while planning; the real number is an argument.
@@ -43,6 +45,7 @@ class Program:
         Number of arrays that go in; outputs follow.
     eqns : tuple of Eqn
         Equations by their number in messages.
+    stages : Stages
     """
 
     start: tuple
@@ -54,6 +57,7 @@ class Program:
     sizes: dict
     operands: int
     eqns: tuple
+    stages: object
 
     @property
     def text(self):
@@ -62,6 +66,8 @@ class Program:
 
 
 class _Planner:
+    """Operands and results of a kernel, their axes, the stages of the step."""
+
     def __init__(self, loop):
         self.loop = loop
         step = loop.step
@@ -73,8 +79,10 @@ class _Planner:
         self.states = [new(v.shape, v.dtype) for v in states]
         self.sums = [new(v.shape, v.dtype) for v in sums]
         self.consts = [new(v.shape, v.dtype) for v in consts]
+        self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = seqs, states, sums, consts
         rows = loop.split_step_outputs(step.outputs)[2:4]
-        self.rows = [new((STEPS, *v.shape), v.dtype) for v in (*rows[0], *rows[1])]
+        self.row_vars = (*rows[0], *rows[1])
+        self.rows = [new((STEPS, *v.shape), v.dtype) for v in self.row_vars]
         self.finals = [new(v.shape, v.dtype) for v in (*states, *sums)]
         self.inputs = (self.n, *self.seqs, *self.states, *self.sums, *self.consts)
         self.axes = Axes()
@@ -85,9 +93,11 @@ class _Planner:
         self.classes = self.axes.finish()
         self.params = Params()
         self.eqns = tuple(numbered(step))
+        self.stages = split(Elements(Builder(), self.axes, self.params), loop)
+        self.time = AxisClass(STEPS)
 
     def elements(self):
-        """Make the elements of a part, with operands and outputs defined."""
+        """Make the elements of a part, with operands defined."""
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
@@ -97,8 +107,11 @@ class _Planner:
         for v in (*self.states, *self.sums):
             e.define[v] = contiguous(e, e.define[v], v)
         e.define[self.n] = ("scalars", {(): (self.params.get(b, ("steps",)),)})
-        for v, x in zip(self.loop.split_step_inputs(self.loop.step.inputs)[3], self.consts):
+        for v, x in zip(self.const_vars, self.consts):
             e.define[v] = e.define[x]
+        for q in self.loop.step.eqns:
+            for k, v in enumerate(q.outputs):
+                e.define[v] = ("eqn", q, k)
         return e
 
     def out(self, e, k, v):
@@ -111,11 +124,76 @@ class _Planner:
             step = b.mul(step, b.const(1) if c.size == STEPS else e.size(c))
         return Place(("out", k), self.params.get(b, ("address", number)), tuple(reversed(strides)), v.dtype, True)
 
-    def steps(self, e):
-        """Make the steps of the loop."""
-        rows = [self.out(e, k, v) for k, v in enumerate(self.rows)]
-        n = e.elem(self.n, ())[0]
-        return Steps(e, self.loop, n, [e.define[v] for v in self.seqs], rows)
+    def by_step(self, e, place):
+        """Rows of a place whose first axis is the step."""
+        b, stride, base = e.b, place.strides[0], place.base
+        if self.loop.reverse:
+            base = b.add(base, b.mul(b.sub(e.elem(self.n, ())[0], b.const(1)), stride))
+            stride = b.sub(b.const(0), stride)
+        return Rows(Place(place.slot, base, place.strides[1:], place.dtype, place.contiguous), stride)
+
+
+class _Part:
+    """What every part of a program starts from: elements, the steps, the memory that lives between calls."""
+
+    def __init__(self, p):
+        self.p = p
+        self.e = e = p.elements()
+        slots = p.params.slots
+        again = hasattr(p, "shared_slots")
+        if again:
+            p.params.slots = []
+        stages = p.stages
+        self.outs = [p.out(e, k, v) for k, v in enumerate(p.rows)]
+        rows = [None if k in stages.post_rows else out for k, out in enumerate(self.outs)]
+        n = e.elem(p.n, ())[0]
+        sources = [p.by_step(e, e.define[v]) for v in p.seqs]
+        self.steps = Steps(e, p.loop, n, sources, rows, stages)
+        self.invariant = [workspace(e, v) for v in stages.from_invariant]
+        self.pre = [block_rows(e, v) for v in stages.from_pre]
+        self.core = [self._core_rows(v) for v in stages.from_core]
+        kept = [s for s in (*self.steps.states, *self.steps.sums) if s.how == "registers"]
+        self.carried = [(s, workspace(e, s.v)) for s in kept]
+        self.count = workspace(e, COUNT_VAR) if self.steps.stop is not None else None
+        if again:
+            p.params.slots = slots
+        p.shared_slots = True
+
+    def _core_rows(self, v):
+        """Where a result of the core waits for post: in the rows that are stored anyway, or in a buffer."""
+        p = self.p
+        for k, row in enumerate(p.row_vars):
+            if row is v and k not in p.stages.post_rows:
+                return p.by_step(self.e, self.outs[k])
+        return block_rows(self.e, v)
+
+    def define_invariant(self):
+        """Say where invariant results lie."""
+        for v, place in zip(self.p.stages.from_invariant, self.invariant):
+            self.e.define[v] = place
+
+    def define_rows_start(self):
+        """Say where states that live in rows begin: at their initial values."""
+        for s, init in zip(self.steps.states, self.p.states):
+            if s.how == "rows":
+                s.place = self.e.define[init]
+
+    def store_carried(self, values):
+        """Store what is kept in registers."""
+        values = iter(values)
+        for s, place in self.carried:
+            for p in register_points(s.v):
+                idx = tuple(self.e.b.const(int(i)) for i in p)
+                self.e.store(place, idx, tuple(next(values) for _ in range(2 if s.v.dtype.kind == "c" else 1)))
+
+    def load_carried(self):
+        """Load it again."""
+        return [part for s, place in self.carried for p in register_points(s.v)
+                for part in self.e.load(place, tuple(self.e.b.const(int(i)) for i in p))]
+
+    def statements(self):
+        """What was built."""
+        return tuple(self.e.b.scopes[0].statements)
 
 
 def plan(loop):
@@ -134,74 +212,69 @@ def plan(loop):
     parts = [part(p) for part in (_start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
-    return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns)
-
-
-class _Carried:
-    """The memory where what is kept in registers waits between calls."""
-
-    def __init__(self, e, steps):
-        self.e = e
-        kept = [s for s in (*steps.states, *steps.sums) if s.how == "registers"]
-        self.places = [workspace(e, s.v) for s in kept]
-        self.kept = kept
-        self.count = workspace(e, COUNT_VAR) if steps.stop is not None else None
-
-    def store(self, values):
-        """Store what is kept in registers."""
-        values = iter(values)
-        for s, place in zip(self.kept, self.places):
-            for p in register_points(s.v):
-                idx = tuple(self.e.b.const(int(i)) for i in p)
-                self.e.store(place, idx, tuple(next(values) for _ in range(2 if s.v.dtype.kind == "c" else 1)))
-
-    def load(self):
-        """Load it again."""
-        return [part for s, place in zip(self.kept, self.places) for p in register_points(s.v)
-                for part in self.e.load(place, tuple(self.e.b.const(int(i)) for i in p))]
-
-
-def _begin(p):
-    """Make elements, steps and carried memory of a part; slots get the same numbers in every part."""
-    e = p.elements()
-    before = len(p.params.slots)
-    if hasattr(p, "first_slots"):
-        p.params.slots, kept = p.params.slots[:0], p.params.slots
-    steps = p.steps(e)
-    carried = _Carried(e, steps)
-    if hasattr(p, "first_slots"):
-        p.params.slots = kept
-    else:
-        p.first_slots = len(p.params.slots) - before
-    return e, steps, carried
+    return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages)
 
 
 def _start(p):
-    e, steps, carried = _begin(p)
-    carried.store(steps.start(p.states, p.sums))
-    if carried.count is not None:
-        e.store(carried.count, (), (e.b.const(0),))
-    return tuple(e.b.scopes[0].statements)
+    part = _Part(p)
+    e, stages = part.e, p.stages
+    part.store_carried(part.steps.start(p.states, p.sums))
+    if part.count is not None:
+        e.store(part.count, (), (e.b.const(0),))
+    if stages.invariant:
+        Body(e, stages.invariant, {v: [place] for v, place in zip(stages.from_invariant, part.invariant)}).emit()
+    return part.statements()
 
 
 def _block(p):
-    e, steps, carried = _begin(p)
-    b = e.b
-    lo, hi = b.op("arg", "i8", b.const(0)), b.op("arg", "i8", b.const(1))
-    _rows_start(e, steps, p)
-    watch(e, steps)
-    values, done = steps.run(lo, hi, carried.load())
-    carried.store(values)
-    if carried.count is not None:
-        e.store(carried.count, (), (done,))
-    return tuple(b.scopes[0].statements)
+    part = _Part(p)
+    e, b, stages, steps = part.e, part.e.b, p.stages, part.steps
+    lo, hi = b.op("arg", I64, b.const(0)), b.op("arg", I64, b.const(1))
+    part.define_invariant()
+    part.define_rows_start()
+    if stages.from_pre:
+        _batch(part, stages.pre, dict(zip(stages.from_pre, part.pre)), (), (lo, hi))
+    for v, rows in zip(stages.from_pre, part.pre):
+        e.define[v] = rows
+    if steps.states or stages.core or stages.core_terms or any(r is not None for r in steps.rows) or stages.from_core:
+        kept = [(v, rows) for v, rows in zip(stages.from_core, part.core) if rows.slot[0] == "work"]
+        values, done = steps.run(lo, hi, part.load_carried(), kept)
+        part.store_carried(values)
+        if part.count is not None:
+            e.store(part.count, (), (done,))
+            hi = done
+    if stages.post or stages.post_terms:
+        _post(part, lo, hi)
+    return part.statements()
 
 
-def _rows_start(e, steps, p):
-    """Say where states that live in rows begin: at their initial values."""
-    for s, init in zip(steps.states, p.states):
-        if s.how == "rows":
-            s.place = e.define[init]
+def _post(part, lo, hi):
+    """What runs for many steps after the sequential part."""
+    p, e, stages = part.p, part.e, part.p.stages
+    for v, rows in zip(stages.from_core, part.core):
+        e.define[v] = rows
+    dest = {}
+    for k in stages.post_rows:
+        dest.setdefault(p.row_vars[k], []).append(p.by_step(e, part.outs[k]))
+    places = dict((s.v, place) for s, place in part.carried)
+    terms = []
+    for k, t in stages.post_terms:
+        s = part.steps.sums[k]
+        terms.append((t, places[s.v] if s.how == "registers" else s.place))
+    _batch(part, stages.post, {}, terms, (lo, hi), dest)
+
+
+def _batch(part, eqns, buffers, terms, span, dest=None):
+    """Run equations for all steps of a span."""
+    e, p = part.e, part.p
+    e.time, e.span, before = p.time, span, e.now
+    for v, x in zip(p.seq_vars, p.seqs):
+        e.define[v] = p.by_step(e, e.define[x])
+    dest = dict(dest or {})
+    for v, rows in buffers.items():
+        dest.setdefault(v, []).append(rows)
+    Body(e, eqns, dest, terms).emit()
+    e.time, e.span, e.now = None, None, before
 
 
 def contiguous(e, place, v):
@@ -213,32 +286,23 @@ def contiguous(e, place, v):
     return Place(place.slot, place.base, tuple(reversed(strides)), v.dtype, True)
 
 
-def watch(e, steps):
-    """Let messages know the step of the outermost loop."""
-    inner = steps.step
-
-    def step(t, carried):
-        e.step = t
-        return inner(t, carried)
-    steps.step = step
-
-
 def _end(p):
-    e, steps, carried = _begin(p)
-    _rows_start(e, steps, p)
+    part = _Part(p)
+    e = part.e
+    part.define_invariant()
+    part.define_rows_start()
     n = e.elem(p.n, ())[0]
-    if carried.count is not None:
-        n = e.load(carried.count, ())[0]
-    hows = steps.finals(carried.load(), n)
+    if part.count is not None:
+        n = e.load(part.count, ())[0]
+    hows = part.steps.finals(part.load_carried(), n)
     first = len(p.rows)
-    for k, (v, final, how) in enumerate(zip((*p.loop.split_step_inputs(p.loop.step.inputs)[1], *p.loop.split_step_inputs(
-            p.loop.step.inputs)[2]), p.finals, hows)):
+    for k, (v, final, how) in enumerate(zip((*p.state_vars, *p.sum_vars), p.finals, hows)):
         e.define[v] = how
         store_value(e, v, p.out(e, first + k, final))
-    if carried.count is not None:
-        place = Place(("out", "count"), p.params.get(e.b, ("address", len(p.inputs) - 1 + first + len(p.finals))), (), INT)
-        e.store(place, (), (n,))
-    return tuple(e.b.scopes[0].statements)
+    if part.count is not None:
+        address = p.params.get(e.b, ("address", len(p.inputs) - 1 + first + len(p.finals)))
+        e.store(Place(("out", "count"), address, (), INT), (), (n,))
+    return part.statements()
 
 
 def store_value(e, v, place):

@@ -11,8 +11,8 @@ import numpy as np
 
 from nscan.plan import scalar
 from nscan.plan.dots import in_memory
-from nscan.plan.elements import Place
-from nscan.plan.nests import Body, bound_of, copy, emitter, workspace
+from nscan.plan.elements import Place, Rows
+from nscan.plan.nests import Body, bound_of, copy, emitter, split_sums, workspace
 from nscan.tape import Lit, Var
 
 
@@ -44,17 +44,29 @@ class Steps:
         Number of steps in all.
     sources : list
         For each sequence what ``define`` says about it as a whole; its first axis is the step.
-    rows : list of Place
-        Where rows go; the first axis is the step.
+    rows : list of Place or None
+        Where rows go; the first axis is the step. None for one that is not stored here.
+    stages : Stages or None
+        Which equations and terms of sums run here; all of them by default.
     """
 
-    def __init__(self, e, loop, n, sources, rows):
-        self.e, self.loop, self.n, self.sources, self.rows = e, loop, n, sources, rows
+    def __init__(self, e, loop, n, sources, rows, stages=None):
+        self.e, self.loop, self.n, self.sources, self.rows, self.stages = e, loop, n, sources, rows, stages
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
+        self.eqns, self.terms = self._equations()
         self.states = [self._plan(v, new) for v, new in zip(self.state_vars, self.new_states)]
-        self.sums = [self._plan_sum(v, new) for v, new in zip(self.sum_vars, self.new_sums)]
+        self.sums = [self._plan_sum(k, v, new) for k, (v, new) in enumerate(zip(self.sum_vars, self.new_sums))]
+        self.is_outer = stages is not None
+
+    def _equations(self):
+        """Equations that run here, and the terms of sums among them."""
+        if self.stages is not None:
+            return self.stages.core, self.stages.core_terms
+        sums = {new: (v, k) for k, (v, new) in enumerate(zip(self.sum_vars, self.new_sums))}
+        eqns, terms = split_sums(self.loop.step.eqns, sums)
+        return eqns, [(k, t) for t, k in terms]
 
     # ------------------------------------------------------------------------------------------ planning
     def _plan(self, v, new):
@@ -83,15 +95,16 @@ class Steps:
 
     def _is_written(self, v, new):
         """Whether the new state is the old one with parts written to."""
-        makers = {q.outputs[0]: q for q in self.loop.step.eqns if q.row.name in ("index_update", "index_add")}
+        makers = {q.outputs[0]: q for q in self.eqns if q.row.name in ("index_update", "index_add")}
         if new is v or new in self.row_vars:
             return False
         while new in makers:
             new = makers[new].inputs[0]
         return new is v
 
-    def _plan_sum(self, v, new):
-        if not self.e.looped(v):
+    def _plan_sum(self, k, v, new):
+        plain = all(type(t) is Var for n, t in self.terms if n == k)
+        if not self.e.looped(v) and plain:
             return StatePlan(v, new, "registers")
         return StatePlan(v, new, "one", workspace(self.e, v))
 
@@ -132,42 +145,85 @@ class Steps:
         b = self.e.b
         return b.sub(b.sub(self.n, b.const(1)), t) if self.loop.reverse else t
 
-    def step(self, t, carried):
-        """Emit one step; return the new values of what is carried in registers, and the stop condition."""
+    def step(self, t, carried, kept=()):
+        """Emit one step.
+
+        Parameters
+        ----------
+        t : Value
+        carried : list of Value
+        kept : sequence of (Var, Rows)
+            Values that are stored for later stages.
+
+        Returns
+        -------
+        carried : list of Value
+            The new values of what is kept in registers.
+        stop : Value or None
+        """
         e, b = self.e, self.e.b
-        left = iter(carried)
-        for s in (*self.states, *self.sums):
-            if s.how == "registers":
-                table = {p: tuple(next(left) for _ in range(2 if s.v.dtype.kind == "c" else 1)) for p in register_points(s.v)}
-                e.define[s.v] = ("scalars", table)
-            else:
-                e.define[s.v] = self.place_at(s, t)
-        row = self._row(t)
-        for v, source in zip(self.seq_vars, self.sources):
-            e.define[v] = at_row(e, source, row)
+        if self.is_outer:
+            e.now = t
+        old = self._define(t, carried)
         dest = {}
+        row = self._row(t)
         for v, place in zip(self.row_vars, self.rows):
             if place is not None:
                 base = e.address(place, (row,))
                 dest.setdefault(v, []).append(Place(place.slot, base, place.strides[1:], place.dtype, place.contiguous))
+        for v, rows in kept:
+            dest.setdefault(v, []).append(e.here(rows))
         after = b.add(t, b.const(1))
         for s in self.states:
             if s.how == "two":
                 dest.setdefault(s.new, []).append(self.place_at(s, after))
-        in_memory_sums = {s.new: (s.v, s.place) for s in self.sums if s.how == "one"}
-        Body(e, self.loop.step.eqns, dest, in_memory_sums).emit()
+        terms = [(x, self.sums[k].place) for k, x in self.terms if self.sums[k].how == "one"]
+        Body(e, self.eqns, dest, terms).emit()
         for s in self.states:
             if s.how == "one":
                 found = e.define.get(s.new)
                 if not (type(found) is Place and found.slot == s.place.slot):
                     copy(e, s.new, s.place)
-        out = [part for s in (*self.states, *self.sums) if s.how == "registers" for p in register_points(s.v)
-               for part in e.elem(s.new, tuple(b.const(int(i)) for i in p))]
         stop = None if self.stop is None else e.elem(self.stop, ())[0]
-        return out, stop
+        return [*self._new_states(), *self._new_sums(old)], stop
 
-    def run(self, lo, hi, carried):
-        """Emit the loop over steps from lo to hi.
+    def _define(self, t, carried):
+        """Define the inputs of the step; return the old sums that are kept in registers."""
+        e = self.e
+        left, old = iter(carried), {}
+        for k, s in enumerate((*self.states, *self.sums)):
+            if s.how == "registers":
+                table = {p: tuple(next(left) for _ in range(2 if s.v.dtype.kind == "c" else 1)) for p in register_points(s.v)}
+                e.define[s.v] = ("scalars", table)
+                old[k - len(self.states)] = table
+            else:
+                e.define[s.v] = self.place_at(s, t)
+        row = self._row(t)
+        for v, source in zip(self.seq_vars, self.sources):
+            e.define[v] = source if type(source) is Rows else at_row(e, source, row)
+        return old
+
+    def _new_states(self):
+        b = self.e.b
+        return [part for s in self.states if s.how == "registers" for p in register_points(s.v)
+                for part in self.e.elem(s.new, tuple(b.const(int(i)) for i in p))]
+
+    def _new_sums(self, old):
+        """Add the terms of this step to the sums in registers."""
+        e, out = self.e, []
+        for k, s in enumerate(self.sums):
+            if s.how != "registers":
+                continue
+            for p, parts in old[k].items():
+                idx = tuple(e.b.const(int(i)) for i in p)
+                for n, x in self.terms:
+                    if n == k:
+                        parts = e.plus(parts, e.elem(x, idx))
+                out += parts
+        return out
+
+    def run(self, lo, hi, carried, kept=()):
+        """Emit the loop over steps from lo to hi; `kept` as in `step`.
 
         Returns
         -------
@@ -177,16 +233,16 @@ class Steps:
             The number of steps done.
         """
         b = self.e.b
-        written = self.written()
+        written = self.written() | {rows.slot for _, rows in kept}
         if self.stop is None:
             with b.range(lo, hi, carries=carried, written=written) as loop:
-                new, _ = self.step(loop.index, loop.carried)
+                new, _ = self.step(loop.index, loop.carried, kept)
                 loop.again(new)
             return loop.results, hi
         alive = b.op("lt", "b1", lo, hi)
         with b.repeat(alive, (lo, b.const(False, "b1"), *carried), written) as loop:
             t = loop.carried[0]
-            new, stop = self.step(t, loop.carried[2:])
+            new, stop = self.step(t, loop.carried[2:], kept)
             after = b.add(t, b.const(1))
             more = b.op("and", "b1", b.op("lt", "b1", after, hi), b.op("not", "b1", stop))
             more = b.op("and", "b1", more, b.op("healthy", "b1", after))
@@ -222,7 +278,7 @@ def at_row(e, source, row):
 
 def in_memory_contiguous(e, v):
     """Return a contiguous Place that holds a value; copied there if it is not."""
-    how = e.define.get(v) if type(v) is Var else None
+    how = e.here(e.define.get(v)) if type(v) is Var else None
     if type(how) is Place and how.contiguous:
         return how
     place = workspace(e, v)
@@ -302,7 +358,7 @@ def operand(e, x):
     """An operand of a loop: a virtual value with looped axes is stored first, since it is read in every step."""
     if type(x) is Lit or not e.looped(x):
         return x
-    how = e.define[x]
+    how = e.here(e.define[x])
     return how if type(how) is Place else in_memory(e, x)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
-from nscan.plan.elements import Place, as_number, better, combine, full_index, identity
+from nscan.plan.elements import Place, Rows, as_number, better, combine, full_index, identity
+from nscan.plan.program import I64
 from nscan.plan.small import region_shape
 from nscan.tape import RESIDUAL, Eqn, Var
 
@@ -66,13 +67,17 @@ class Body:
     eqns : sequence of Eqn
     dest : dict
         Var to list of Places where its value must be stored.
-    sums : dict
-        Var of a new sum to (Var of the old one, Place of the sum): its terms are added there.
+    terms : list of (Var or Eqn, Place)
+        What is added to sums: values, and indexed additions.
+
+    Where ``e.time`` is set, every statement runs for all steps of ``e.span``: the axis of steps is the first
+    axis of every nest, and results that are stored are `Rows`.
     """
 
-    def __init__(self, e, eqns, dest, sums=None):
-        self.e, self.dest = e, dest
-        self.eqns, self.terms = split_sums(eqns, sums or {})
+    def __init__(self, e, eqns, dest, terms=()):
+        self.e, self.dest, self.terms = e, dest, list(terms)
+        self.eqns = list(eqns)
+        self.lead = () if e.time is None else (e.time,)
         self.uses = self._count_uses()
         self.statements = []
         self.emitted = set()
@@ -104,7 +109,8 @@ class Body:
             self._plan_one(q, cost)
         self._copies()
         self._add_terms()
-        self.mine = {s.v for s in self.statements if s.into is None or s.kind == "dot"}
+        self.mine = {v: s.v for s in self.statements if s.into is None or s.kind == "dot"
+                     for v in (s.eqn.outputs if s.eqn is not None else (s.v,))}
         for s in self.statements:
             s.reads = self._reads_of(s)
         self._plan_in_place()
@@ -115,7 +121,7 @@ class Body:
         e = self.e
         v = q.outputs[0]
         name, kind = q.row.name, q.row.kind
-        looped = tuple(e.axes.get(v)[k] for k in e.looped(v)) if v.dtype is not RESIDUAL else ()
+        looped = self.lead + self._loops(v)
         own = WEIGHTS.get(name, 1) if kind == "pointwise" else 1
         cost[v] = own + sum(cost.get(x, 0) for x in q.inputs if type(x) is Var)
         if kind == "loop":
@@ -135,7 +141,7 @@ class Body:
         elif v in self.dest:
             self.statements.append(Statement(q, v, "map", looped))
             cost[v] = 0
-        elif self.uses.get(v, 0) > 1 and cost[v] >= STORE_FROM and kind in ("pointwise", "contract", "linalg", "running"):
+        elif self.uses.get(v, 0) > 1 and cost[v] >= STORE_FROM and v not in self.dest and kind in ("pointwise", "contract", "linalg", "running"):
             self.statements.append(Statement(q, v, "map", looped, soft=True))
             cost[v] = 0
 
@@ -148,7 +154,7 @@ class Body:
         have = {s.v for s in self.statements}
         for v in self.dest:
             if v not in have:
-                looped = tuple(self.e.axes.get(v)[k] for k in self.e.looped(v)) if type(v) is Var else ()
+                looped = self.lead + self._loops(v)
                 self.statements.append(Statement(None, v, "map" if looped else "scalar", looped))
 
     def _add_terms(self):
@@ -159,11 +165,13 @@ class Body:
                 self.statements.append(Statement(v, v.outputs[0], "write", into=place))
                 continue
             s = made.get(v)
-            if s is not None and s.kind == "dot" and self.uses[v] == 1:
+            if s is not None and self.uses[v] == 1 and (s.kind == "dot" or s.kind == "reduce" and self.lead):
                 s.into = place
+                if s.kind == "reduce":
+                    s.kept, s.reduced = s.kept[1:], self.lead + s.reduced
                 continue
-            looped = tuple(self.e.axes.get(v)[k] for k in self.e.looped(v))
-            self.statements.append(Statement(None, v, "map" if looped else "term", looped, into=place))
+            kind = "reduce" if self.lead else "map" if self._loops(v) else "term"
+            self.statements.append(Statement(None, v, kind, self._loops(v), self.lead, into=place))
 
     def _reads_of(self, s):
         """Statements of this body that a statement reads: Var to whether only at its own point."""
@@ -179,12 +187,7 @@ class Body:
 
     def _same_loops(self, x, s):
         """Whether an operand is walked over exactly the loops of a statement."""
-        classes = [self.e.axes.get(x)[k] for k in self.e.looped(x)]
-        if s.kind == "reduce":
-            want = [c for c in self.e.axes.get(s.eqn.inputs[0]) if not c.unrolled]
-        else:
-            want = list(s.kept)
-        return classes == want
+        return self.lead + self._loops(x) == self._whole(s)
 
     def _follow(self, x, aligned, reads, seen, top):
         """Follow a value through virtual equations to statements."""
@@ -192,7 +195,7 @@ class Body:
             return
         seen.add((x, aligned))
         if x in self.mine and not top:
-            reads[x] = reads.get(x, True) and aligned
+            reads[self.mine[x]] = reads.get(self.mine[x], True) and aligned
             return
         how = self.e.define.get(x)
         if type(how) is tuple and how[0] == "alias":
@@ -201,12 +204,15 @@ class Body:
             keeps = aligned and is_aligned(self.e, how[1])
             for y in sources(how[1]):
                 same = keeps and self._loops(y) == self._loops(x)
-                self._follow(y, same or aligned and keeps and not self._loops(y), reads, seen, False)
-        elif type(how) is Place:
+                self._follow(y, same or keeps and not self._loops(y), reads, seen, False)
+        elif type(how) in (Place, Rows):
             reads.setdefault(("memory", x), aligned)
 
     def _loops(self, v):
-        return [self.e.axes.get(v)[k] for k in self.e.looped(v)]
+        """Looped axes of a value."""
+        if type(v) is not Var or v.dtype is RESIDUAL:
+            return ()
+        return tuple(self.e.axes.get(v)[k] for k in self.e.looped(v))
 
     def _own(self):
         if not hasattr(self, "_own_set"):
@@ -284,8 +290,7 @@ class Body:
         """Loops of a nest in the order of the axes of what is walked."""
         if s.kind != "reduce":
             return s.kept
-        x = s.eqn.inputs[0]
-        return tuple(self.e.axes.get(x)[k] for k in self.e.looped(x))
+        return self.lead + self._loops(s.v if s.eqn is None else s.eqn.inputs[0])
 
     def _ready(self, s, group):
         for r, aligned in s.reads.items():
@@ -327,7 +332,9 @@ class Body:
     def places(self, v):
         """Places where a statement's value goes; a fresh piece of workspace if it has none."""
         found = self.dest.get(v)
-        return found if found else [workspace(self.e, v)]
+        if found:
+            return found
+        return [block_rows(self.e, v)] if self.lead else [workspace(self.e, v)]
 
     def _emit_nest(self, group):
         """Emit statements of one nest: maps store, reductions combine."""
@@ -340,7 +347,7 @@ class Body:
         width = 1 if not whole else vector_width([s.eqn for s in group if s.eqn is not None], [s.v for s in group])
         Nest(e, group, targets, lead, whole, width).emit()
         for s in group:
-            if type(s.v) is Var and targets.get(s.v) and type(e.define.get(s.v)) is tuple and e.define[s.v][0] == "eqn":
+            if s.into is None and type(s.v) is Var and targets.get(s.v) and type(e.define.get(s.v)) is tuple and e.define[s.v][0] == "eqn":
                 e.define[s.v] = targets[s.v][0]
 
 
@@ -378,11 +385,14 @@ class Nest:
         if not rest:
             return self._inside()
         wide = self.width > 1 and len(rest) == 1 and not self.inner_reduced
-        with e.b.range(e.b.const(0), e.size(rest[0]), self.width if wide else 1, written=self.written) as loop:
+        lo, hi = e.bounds(rest[0])
+        before = e.now
+        with e.b.range(lo, hi, self.width if wide else 1, written=self.written) as loop:
             e.vector += wide
-            self.index[rest[0]] = loop.index
+            enter(e, self.index, rest[0], loop.index)
             self._loops(rest[1:])
             e.vector -= wide
+        e.now = before
         return None
 
     def _inside(self):
@@ -404,6 +414,8 @@ class Nest:
         return tuple(self.e.b.const(int(next(p))) if c.unrolled else self.index[c] for c in self.e.axes.get(v))
 
     def _elements(self, s, p):
+        if s.eqn is None:
+            return lambda: [(self.e.elem(s.v, self.at(s.v, p)), None)]
         return lambda: elements_of(self.e, s.eqn, self.at(s.v, p), self.index)
 
     def _store_maps(self, statements):
@@ -420,6 +432,10 @@ class Nest:
     def _store_total(self, s, p, parts):
         """Keep a total in registers if its value has no looped axes, and store it where it was asked for."""
         e = self.e
+        if s.into is not None:
+            at = self.at(s.v, p)
+            e.store(s.into, at, e.plus(e.load(s.into, at), parts))
+            return
         if not self.kept:
             known = e.define[s.v]
             table = known[1] if type(known) is tuple and known[0] == "scalars" else {}
@@ -493,7 +509,7 @@ class Job:
 
     def __init__(self, e, s, point, elements):
         self.e, self.s, self.point, self.elements = e, s, point, elements
-        self.name = s.eqn.row.name
+        self.name = "sum" if s.eqn is None else s.eqn.row.name
         self.is_place = self.name in ("argmax", "argmin")
         self.count = 2 if self.is_place or s.v.dtype.kind == "c" else 1
 
@@ -548,9 +564,11 @@ def fold(e, index, order, jobs, width, written, inner=lambda: None):
         last = k == len(order) - 1
         wide = last and width > 1 and not e.vector
         start = [v for job in jobs for v in job.start()] if wide else carried
-        with b.range(b.const(0), e.size(order[k]), width if wide else 1, carries=start, written=written) as loop:
+        lo, hi = e.bounds(order[k])
+        before = e.now
+        with b.range(lo, hi, width if wide else 1, carries=start, written=written) as loop:
             e.vector += wide
-            index[order[k]] = loop.index
+            enter(e, index, order[k], loop.index)
             if last:
                 left = iter(loop.carried)
                 inside = [v for job in jobs for v in job.add(tuple(next(left) for _ in range(job.count)))]
@@ -559,6 +577,7 @@ def fold(e, index, order, jobs, width, written, inner=lambda: None):
                 inside = level(k + 1, loop.carried)
             loop.again(inside)
             e.vector -= wide
+        e.now = before
         return join_lanes(loop.results, carried) if wide else loop.results
 
     def join_lanes(lanes, carried):
@@ -570,6 +589,13 @@ def fold(e, index, order, jobs, width, written, inner=lambda: None):
 
     left = iter(level(0, [v for job in jobs for v in job.start()]))
     return [job.finish([next(left) for _ in range(job.count)]) for job in jobs]
+
+
+def enter(e, index, c, at):
+    """Note the index of a loop; that of the axis of steps is the present step."""
+    index[c] = at
+    if c is e.time:
+        e.now = at
 
 
 FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "all": "and", "any": "or"}
@@ -606,6 +632,11 @@ def sources(q):
 ALIGNED = {"broadcast_to", "fill", "concatenate", "contract", "reshape"}
 
 
+def is_library(e, q):
+    """Whether an equation is a call of a library routine."""
+    return q.row.kind == "linalg" and not _is_small(e, q)
+
+
 def is_aligned(e, q):
     """Whether an equation reads its operands only at its own point, along looped axes."""
     name, kind = q.row.name, q.row.kind
@@ -632,7 +663,7 @@ def special_kind(e, q):
         return None if e.axes.get(v)[q.params["axis"]].unrolled else "running"
     if kind == "order" and name != "searchsorted":
         return "sort"
-    if kind == "linalg" and not _is_small(e, q):
+    if is_library(e, q):
         return "library"
     if name == "reshape" and _needs_memory(e, q):
         return "reshape"
@@ -697,6 +728,20 @@ def workspace(e, v, extra=()):
     return Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True)
 
 
+def block_rows(e, v):
+    """Return Rows for a value in a fresh piece of workspace that holds a block of steps."""
+    classes = [c.find() if c is not ONE else c for c in e.axes.get(v)]
+    itemsize = v.dtype.itemsize
+    slot = e.params.new_slot(itemsize, [("block",), *[bound_of(c) for c in classes]])
+    strides, step = [], e.b.const(itemsize)
+    for c in reversed(classes):
+        strides.append(step)
+        step = e.b.mul(step, e.size(c))
+    base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+    base = e.b.sub(base, e.b.mul(e.b.op("arg", I64, e.b.const(0)), step))
+    return Rows(Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True), step)
+
+
 def bound_of(c):
     """Largest size of an axis class: an int, or a key of the block (a capacity grows when it is not enough)."""
     if c is ONE or type(c) is int:
@@ -731,17 +776,17 @@ def emitter(kind):
     return enter
 
 
-def set_place(body, v, place):
-    """Say where a value lies from now on; copy it to further places that were asked for."""
-    e = body.e
-    e.define[v] = place
-    for other in body.dest.get(v, ())[1 if body.dest.get(v) and body.dest[v][0] is place else 0:]:
-        copy(e, v, other)
+def set_place(body, v, place, stored=None):
+    """Say where a value lies from now on; copy it to the places that were asked for, but for the one `stored`."""
+    body.e.define[v] = place
+    for other in body.dest.get(v, ()):
+        if other is not stored:
+            copy(body.e, v, other)
 
 
 def copy(e, v, place):
-    """Copy a value to a place, by a nest of its own."""
-    whole = tuple(e.axes.get(v)[k] for k in e.looped(v))
+    """Copy a value to a place (or to rows, for all steps of the span), by a nest of its own."""
+    whole = (() if e.time is None else (e.time,)) + tuple(e.axes.get(v)[k] for k in e.looped(v))
     s = Statement(None, v, "map", whole)
     Nest(e, [s], {v: [place]}, s, whole, vector_width((), (v,)) if whole else 1).emit()
 

@@ -12,6 +12,7 @@ key                          number
 ("workspace",)               address of the workspace
 ("function", name)           address of a library function
 ("steps",)                   number of steps of the outermost loop
+("block",)                   largest number of steps of a block (sizes of slots only)
 ===========================  ==================================================================
 """
 
@@ -22,7 +23,7 @@ from nscan.plan.program import I64
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A piece of workspace: bytes of an element times sizes (axis classes by number, or ints)."""
+    """A piece of workspace: bytes of an element times sizes (ints, or keys of the block of numbers)."""
 
     itemsize: int
     sizes: tuple

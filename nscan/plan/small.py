@@ -18,7 +18,7 @@ def element(e, eqn, idx, k):
     """One element of the result of a small linear algebra row; the whole result is computed once."""
     matrix = {"solve": 2, "inv": 2, "cholesky": 2, "det": 0, "slogdet": 0}[eqn.row.name]
     batch, inner = idx[:len(idx) - matrix], idx[len(idx) - matrix:]
-    key = ("block", eqn, *[i.id for i in batch])
+    key = ("block", eqn, e.now.id, *[i.id for i in batch])
     for scope in reversed(e.b.scopes):
         if key in scope.extra:
             return scope.extra[key][k][tuple(i.value for i in inner)]

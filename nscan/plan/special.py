@@ -16,13 +16,15 @@ def emit_write(body, s):
     x = eqn.inputs[0]
     if s.into is not None:
         return write_region(e, eqn, s.into)
+    target = None
     if v in body.reuse:
-        place = e.define[body.reuse[v]]
+        place = e.here(e.define[body.reuse[v]])
     else:
-        place = body.places(v)[0]
+        target = body.places(v)[0]
+        place = e.here(target)
         copy_part(e, x, place)
     write_region(e, eqn, place)
-    return set_place(body, v, place)
+    return set_place(body, v, place, target)
 
 
 def write_region(e, eqn, place):
@@ -79,7 +81,8 @@ def _write_element(e, eqn, place, idx):
 def emit_concatenate(body, s):
     """Store each part at its offset."""
     e, eqn, v = body.e, s.eqn, s.v
-    place = body.places(v)[0]
+    target = body.places(v)[0]
+    place = e.here(target)
     axis = eqn.params["axis"]
     start = e.b.const(0)
     for x in eqn.inputs:
@@ -87,7 +90,7 @@ def emit_concatenate(body, s):
         part = Place(place.slot, base, place.strides, place.dtype)
         copy_part(e, x, part)
         start = e.b.add(start, e.dim(x, axis))
-    set_place(body, v, place)
+    set_place(body, v, place, target)
 
 
 def copy_part(e, x, place):
@@ -102,7 +105,7 @@ def emit_reshape(body, s):
     """A reshape of looped axes: the same memory with other strides, after a copy if there is none."""
     e, eqn, v = body.e, s.eqn, s.v
     x = eqn.inputs[0]
-    source = e.define[x]
+    source = e.here(e.define[x])
     if type(source) is not Place or not source.contiguous:
         source = workspace(e, x)
         copy(e, x, source)
@@ -111,8 +114,6 @@ def emit_reshape(body, s):
         strides.append(step)
         step = e.b.mul(step, e.size(c))
     set_place(body, v, Place(source.slot, source.base, tuple(reversed(strides)), v.dtype, True))
-    for place in body.dest.get(v, ()):
-        copy(e, v, place)
 
 
 # -------------------------------------------------------------------------------------- running reductions
@@ -120,14 +121,15 @@ def emit_reshape(body, s):
 def emit_running(body, s):
     """A running reduction along a looped axis: loops over the others, one loop along it."""
     e, eqn, v = body.e, s.eqn, s.v
-    place = body.places(v)[0]
+    target = body.places(v)[0]
+    place = e.here(target)
     classes = e.axes.get(v)
     axis = eqn.params["axis"]
     others = [k for k in range(len(classes)) if k != axis]
     last = axis == len(classes) - 1
     width = 1 if last or e.vector else vector_width((eqn,), (v,))
     _running_loops(e, eqn, place, others, {}, width)
-    set_place(body, v, place)
+    set_place(body, v, place, target)
 
 
 def _running_loops(e, eqn, place, others, at, width):
@@ -225,8 +227,6 @@ def emit_sort(body, s):
     e.b.wrote(keys.slot)
     e.b.wrote(out.slot)
     set_place(body, v, out)
-    for place in body.dest.get(v, ()):
-        copy(e, v, place)
 
 
 def for_each_row(e, v, axis, emit, written):

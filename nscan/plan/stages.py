@@ -1,0 +1,229 @@
+"""Fission of a step: what runs once, what runs for a whole block of steps at a time, what runs step by step.
+
+=============  =================================================================================
+stage          equations
+=============  =================================================================================
+invariant      depend on constants only: run once, before the first step
+pre            depend on no state: run for a block of steps before its sequential part
+core           on a cycle through a state, or impossible to run for many steps at a time
+post           feed no state: run for a block of steps after its sequential part
+=============  =================================================================================
+
+An equation leaves the core only where that pays: products (many small ones become one large one), costly
+functions of scalar steps (the lanes are then steps), sums over steps of what is at hand anyway.
+"""
+
+import dataclasses
+
+from nscan.plan.nests import WEIGHTS, is_library, sources, special_kind, split_sums
+from nscan.tape import Var
+
+COSTLY = 6
+
+
+@dataclasses.dataclass
+class Stages:
+    """The equations of a step by stage; virtual ones stand in every list that needs them.
+
+    Attributes
+    ----------
+    invariant, pre, core, post : list of Eqn
+    from_invariant : list of Var
+        Results of invariant equations that later stages read from memory.
+    from_pre : list of Var
+        Results of pre that core and post read from the buffers of a block.
+    from_core : list of Var
+        Results of the core, and states before the step, that post reads.
+    core_terms, post_terms : list of (number of the sum, Var or Eqn)
+    post_rows : set of int
+        Rows that post stores.
+    """
+
+    invariant: list
+    pre: list
+    core: list
+    post: list
+    from_invariant: list
+    from_pre: list
+    from_core: list
+    core_terms: list
+    post_terms: list
+    post_rows: set
+
+
+class _Splitter:
+    def __init__(self, e, loop):
+        self.e = e
+        step = loop.step
+        self.seqs, self.states, self.sums, _ = loop.split_step_inputs(step.inputs)
+        self.news, new_sums, rows, hidden, self.stop = loop.split_step_outputs(step.outputs)
+        self.rows = [*rows, *hidden]
+        self.eqns, terms = split_sums(step.eqns, {new: (v, k) for k, (v, new) in enumerate(zip(self.sums, new_sums))})
+        self.terms = [(k, t) for t, k in terms]
+        self.maker = {v: q for q in self.eqns for v in q.outputs}
+        self.varying = self._reach([*self.seqs, *self.states, *self.sums])
+        self.stateful = self._reach(self.states)
+        self.changing = [q for q in self.eqns if any(v in self.varying for v in q.outputs)]
+        self.scalar = not any(e.looped(v) for q in self.changing for v in q.outputs)
+
+    # ------------------------------------------------------------------------------------------- helpers
+    def _reach(self, start):
+        """Values that depend on some inputs."""
+        found = set(start)
+        for q in self.eqns:
+            if any(v in found for v in sources(q)):
+                found.update(q.outputs)
+        return found
+
+    def _needed(self, wanted, stop=()):
+        """Equations behind some values, not looking behind those of `stop`."""
+        needed, out = {v for v in wanted if type(v) is Var}, []
+        for q in reversed(self.eqns):
+            if any(v in needed for v in q.outputs) and not any(v in stop for v in q.outputs):
+                out.append(q)
+                needed.update(sources(q))
+        return out[::-1]
+
+    def _is_stateful(self, q):
+        return any(v in self.stateful for v in q.outputs)
+
+    def _is_dot(self, q):
+        return special_kind(self.e, q) == "dot"
+
+    def _batchable(self, q):
+        """Whether an equation can run for many steps at a time."""
+        if q.row.kind in ("loop", "size", "running", "order") or q.row.name in ("argmax", "argmin") or is_library(self.e, q):
+            return False
+        if any(type(d) is Var for v in (*q.inputs, *q.outputs) for d in v.shape):
+            return False
+        return special_kind(self.e, q) in (None, "dot")
+
+    # -------------------------------------------------------------------------------------------- stages
+    def split(self):
+        """Return the Stages."""
+        stuck = self._stuck()
+        post = self._post(stuck)
+        post_terms = [(k, t) for k, t in self.terms if self._moves(t, post)]
+        core_terms = [(k, t) for k, t in self.terms if not self._moves(t, post)]
+        post_rows = {k for k, v in enumerate(self.rows) if self.maker.get(v) in post}
+        wanted = [*self.news, self.stop, *[v for k, v in enumerate(self.rows) if k not in post_rows]]
+        wanted += [v for _, t in core_terms for v in ([t] if type(t) is Var else sources(t))]
+        late_reads = {v for q in post for v in sources(q)} | {t for _, t in post_terms}
+        from_core = self._from_core(post, stuck, late_reads)
+        core = [q for q in self._needed([*wanted, *from_core]) if q not in post]
+        from_pre = self._roots(core, [q for q in post if not self._is_dot(q)], stuck)
+        core = [q for q in self._needed([*wanted, *from_core], from_pre) if q not in post]
+        pre = self._needed(from_pre)
+        late = self._needed([v for q in post for v in q.outputs] + [t for _, t in post_terms], {*from_pre, *from_core})
+        kept, invariant, lists = self._invariant((core, pre, late))
+        return Stages(invariant, lists[1], lists[0], lists[2], kept, from_pre, from_core, core_terms, post_terms, post_rows)
+
+    def _stuck(self):
+        """Equations that run step by step: they feed states, or cannot run for many steps, or feed such ones."""
+        needed = {v for v in (*self.news, self.stop) if type(v) is Var}
+        needed |= {v for _, t in self.terms if type(t) is not Var for v in sources(t)}
+        stuck = set()
+        for q in reversed(self.changing):
+            if any(v in needed for v in q.outputs) and self._is_stateful(q) or not self._batchable(q):
+                stuck.add(q)
+                needed.update(sources(q))
+        return stuck
+
+    def _post(self, stuck):
+        """Equations that run after the sequential part."""
+        if self.stop is not None:
+            return set()
+        late = [q for q in self.changing if q not in stuck and (self._is_stateful(q) or self._only_late(q, stuck))]
+        if not stuck and not self.states:
+            return set(self.changing)
+        if self.scalar:
+            weight = sum(WEIGHTS.get(q.row.name, 1) for q in late)
+            return set(late) if weight >= COSTLY else set()
+        post = set()
+        for q in late:
+            reads = {self.maker.get(v) for v in sources(q)}
+            if self._is_dot(q) or reads & post:
+                post.add(q)
+        at_hand = {v for q in post for v in sources(q) if v in self.stateful}
+        for q in late:
+            reads = [v for v in sources(q) if v in self.stateful]
+            if q not in post and reads and all(v in at_hand or self.maker.get(v) in post for v in reads):
+                post.add(q)
+        return post
+
+    def _only_late(self, q, stuck):
+        """Whether no equation of the core reads one, directly or not."""
+        reached = set(q.outputs)
+        for other in self.eqns:
+            if any(v in reached for v in sources(other)):
+                if other in stuck:
+                    return False
+                reached.update(other.outputs)
+        core = [*self.news, self.stop, *[v for _, t in self.terms if type(t) is not Var for v in sources(t)]]
+        return not any(v in reached for v in core if type(v) is Var)
+
+    def _moves(self, t, post):
+        """Whether a term of a sum is added after the sequential part."""
+        if type(t) is not Var:
+            return False
+        q = self.maker.get(t)
+        if q in post:
+            return True
+        at_hand = {v for p in post for v in sources(p)}
+        return bool(post) and (t in at_hand or t not in self.stateful and (q is None or self._batchable(q)))
+
+    def _from_core(self, post, stuck, late_reads):
+        """Results of the core, and states before the step, that post reads."""
+        values = [*self.states, *[v for q in self.changing for v in q.outputs if q not in post]]
+        return [v for v in values if v in late_reads and (v in self.stateful or self.maker.get(v) in stuck)]
+
+    def _roots(self, core, post, stuck):
+        """Results without states that are worth computing for a block of steps beforehand."""
+        if not self.states or self.stop is not None:
+            return []
+        read = {v for q in (*core, *post) for v in sources(q)} | {v for v in (*self.news, *self.rows) if type(v) is Var}
+        roots = []
+        for q in core:
+            if q in stuck or self._is_stateful(q) or not any(v in self.varying for v in q.outputs):
+                continue
+            behind = self._needed(q.outputs)
+            if any(p in stuck for p in behind) or q.outputs[0] not in read:
+                continue
+            costly = self.scalar and q.row.kind == "pointwise" and WEIGHTS.get(q.row.name, 1) >= COSTLY
+            if self._is_dot(q) or costly:
+                roots.append(q.outputs[0])
+        return roots
+
+    # ----------------------------------------------------------------------------------------- invariant
+    def _invariant(self, stages):
+        """Costly results of constants that the stages read: computed once, kept in memory."""
+        kept = []
+        for stage in stages:
+            reads = {v: None for q in stage for v in sources(q) if any(o in self.varying for o in q.outputs)}
+            reads.update((v, None) for v in (*self.news, *self.rows, *[t for _, t in self.terms]) if type(v) is Var)
+            kept += [v for v in reads if self._is_costly_invariant(v)]
+        kept = list(dict.fromkeys(kept))
+        behind = set(self._needed(kept))
+        rest = [[q for q in stage if not any(v in kept for v in q.outputs)] for stage in stages]
+        return kept, [q for q in self.eqns if q in behind], rest
+
+    def _is_costly_invariant(self, v):
+        q = self.maker.get(v)
+        if q is None or v in self.varying:
+            return False
+        if q.row.kind in ("reduction", "loop", "running", "order") or special_kind(self.e, q) is not None:
+            return True
+        return self._weight(v) >= COSTLY and (bool(self.e.looped(v)) or q.row.kind == "linalg")
+
+    def _weight(self, v):
+        """Cost of computing an invariant value where it is read."""
+        q = self.maker.get(v)
+        if q is None or v in self.varying:
+            return 0
+        own = COSTLY if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1)
+        return own + sum(self._weight(x) for x in q.inputs if type(x) is Var)
+
+
+def split(e, loop):
+    """Split the step of a loop into stages."""
+    return _Splitter(e, loop).split()
