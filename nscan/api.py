@@ -6,7 +6,7 @@ This module alone knows the targets; it hands the loop row its runner.
 import numpy as np
 
 from nscan import edge, errors, ops, spec, step, tree
-from nscan.array import as_array, astype, without_trace
+from nscan.array import as_array, astype
 from nscan.array import traced as indexable
 from nscan.config import config
 from nscan.primitive import TABLE, bind, same_shape, shape_text
@@ -219,7 +219,6 @@ def _run_truncated(traced, n, seqs, truncate):
     frozen = step.Traced_(loop, [stop_gradient(x) for x in operands], traced.captured)
     if loop.stop:
         n = step.run(frozen, n, [stop_gradient(x) for x in seqs])[2]
-    n = without_trace(n)
     head = max(int(n) - truncate, 0) if not isinstance(n, Traced) else np.maximum(n - truncate, 0)
     seqs = [indexable(x) for x in seqs]
     first, middle, _ = step.run(frozen, head, [stop_gradient(x[:head]) for x in seqs])

@@ -305,13 +305,6 @@ def traced(x):
     return step.handle(step.var_of(as_array(x)), scalar=False)
 
 
-def without_trace(n):
-    """Return an integer as an int where it has a value (it carries no derivative)."""
-    while isinstance(n, Traced) and n.value is not None:
-        n = n.value
-    return n if isinstance(n, Traced) else int(n)
-
-
 def _leaves(x):
     for item in x:
         if isinstance(item, (list, tuple)):
@@ -369,7 +362,6 @@ def apply_ufunc(row, inputs):
 
 
 BOOL = np.dtype(bool)
-COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 
 
 def astype(x, dtype):

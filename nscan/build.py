@@ -32,17 +32,19 @@ TEXT = (
 
 
 @intrinsic
-def body(context, flags, status, step0, step1, lane0, lane1, block):
+def body(context, flags, status, step0, step1, lane0, lane1, part, block):
     def emit(context, builder, signature, arguments):
         from nscan.cpu.llvm import kernel_body
         return kernel_body(context, builder, arguments, TEXT, FEATURES)
-    return types.void(flags, status, step0, step1, lane0, lane1, block), emit
+    return types.void(flags, status, step0, step1, lane0, lane1, part, block), emit
 
 
-@cfunc(types.void(types.int64, types.CPointer(types.int64), types.int64, types.int64, types.int64, types.int64,
-                  types.CPointer(types.int64)), cache={cache}, error_model="numpy")
-def kernel(flags, status, step0, step1, lane0, lane1, block):
-    body(flags, status, step0, step1, lane0, lane1, block)
+INT, POINTER = types.int64, types.CPointer(types.int64)
+
+
+@cfunc(types.void(INT, POINTER, INT, INT, INT, INT, INT, POINTER), cache={cache}, error_model="numpy")
+def kernel(flags, status, step0, step1, lane0, lane1, part, block):
+    body(flags, status, step0, step1, lane0, lane1, part, block)
 '''
 
 _EMITTER_HASH = []

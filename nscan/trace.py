@@ -284,6 +284,11 @@ class StepTrace(Trace):
         return tape, [x for x, _ in self.captured]
 
 
+def carries(x):
+    """Tell whether a value may carry a derivative; others (integers, bools) leave traces with values as they are."""
+    return x.dtype.kind in "fc"
+
+
 class ValueTrace(Trace):
     """A tape whose values are computed at once, kept for a backward pass."""
 
@@ -309,9 +314,9 @@ class ValueTrace(Trace):
         return make(self, var, value.shape, value.dtype, value, scalar=scalar)
 
     def new_constant(self, value):
-        """Make an array that carries no derivative."""
+        """Make an array whose derivative is zero."""
         var = self._var(value, value.shape, value.dtype)
-        return make(self, var, value.shape, value.dtype, value)
+        return make(self, var, value.shape, value.dtype, value) if carries(value) else value
 
     def process(self, row, inputs, params):
         """Compute outputs one level down and append the equation."""
@@ -326,7 +331,7 @@ class ValueTrace(Trace):
         self.eqns.append(Eqn(row, operands, outputs, params, user_place()))
         if (row.vjp is not None or row.why) and any(v in self.active for v in operands if type(v) is Var):
             self.active.update(v for v in outputs if v.dtype.kind in "fc")
-        handles = [make(self, var, v.shape, v.dtype, v) for var, v in zip(outputs, outs)]
+        handles = [make(self, var, v.shape, v.dtype, v) if carries(v) else v for var, v in zip(outputs, outs)]
         return handles[0] if row.outputs == 1 else tuple(handles[:shown])
 
     def value_of(self, x):
@@ -355,8 +360,8 @@ class TangentTrace(Trace):
     """Values and tangents, side by side."""
 
     def new_constant(self, value):
-        """Make an array that carries no derivative."""
-        return make(self, None, value.shape, value.dtype, value)
+        """Make an array whose derivative is zero."""
+        return make(self, None, value.shape, value.dtype, value) if carries(value) else value
 
     def new_input(self, value, tangent, scalar=None):
         """Make an input with its value and tangent."""
@@ -377,7 +382,7 @@ class TangentTrace(Trace):
             outs = bind(row, values, params)
             outs = outs if isinstance(outs, tuple) else (outs,)
             douts = tangents_of(row, values, outs, tangents, params)
-        handles = [make(self, None, v.shape, v.dtype, v, t) for v, t in zip(outs, douts)]
+        handles = [make(self, None, v.shape, v.dtype, v, t) if carries(v) else v for v, t in zip(outs, douts)]
         return handles[0] if row.outputs == 1 else tuple(handles)
 
 

@@ -8,7 +8,8 @@ import scipy.special
 from front_calls import ARRAYS, CALLS
 
 import nscan as ns
-from nscan.primitive import FORMULAS, TABLE, Row, bind, ufunc_of
+from nscan.primitive import TABLE, Row, bind, ufunc_of
+from nscan.trace import StepTrace
 
 pytestmark = pytest.mark.usefixtures("mode")
 
@@ -62,7 +63,7 @@ def samples(row, dtype, seed=0):
     if row.name == "ldexp":
         out[1] = rng.integers(-3, 4, (2, 4)).astype("i4")
     if row.name in ("grad_clip", "grad_scale"):
-        out[1:] = [x[:, 0] for x in out[1:]]
+        out[1:] = [x.reshape(2, -1)[:, 0] for x in out[1:]]
     return out
 
 
@@ -72,8 +73,9 @@ def accepts(row, dtype, arrays):
         return np.dtype(dtype).kind in ("f" if row.name == "grad_clip" else "c")
     try:
         with np.errstate(all="ignore"):
-            on_numpy(row)(*[x[0] for x in arrays])
-    except TypeError:
+            if np.asarray(on_numpy(row)(*[x[0] for x in arrays])).dtype == np.float16:
+                return False
+    except (TypeError, ValueError):
         return False
     return is_ufunc(row) or np.dtype(dtype).kind in "fc" or row.name in ("cast", "copy", "select", "stop_gradient")
 
@@ -101,9 +103,8 @@ def test_values_of_pointwise_rows(row):
         with np.errstate(all="ignore"):
             want = np.stack([on_numpy(row)(*rows) for rows in zip(*arrays, strict=True)])
             same(ns.map(spelled(row), arrays), want)
-            scalars = [x[:, 0] if x.ndim == 2 else x[:, 0, 0] for x in arrays]
-            if row.name not in ("grad_clip", "grad_scale"):
-                same(ns.map(spelled(row), scalars), np.stack([on_numpy(row)(*rows) for rows in zip(*scalars, strict=True)]))
+            scalars = [x.reshape(2, -1)[:, 0] for x in arrays]
+            same(ns.map(spelled(row), scalars), np.stack([on_numpy(row)(*rows) for rows in zip(*scalars, strict=True)]))
     assert seen, f"no dtype of {row.name} was tested"
 
 
@@ -112,7 +113,7 @@ def test_what_numpy_refuses_is_refused(row):
     for dtype in DTYPES:
         arrays = samples(row, dtype)
         if not accepts(row, dtype, arrays):
-            with pytest.raises(TypeError):
+            with pytest.raises((TypeError, ValueError)):
                 ns.map(spelled(row), arrays)
 
 
@@ -132,7 +133,10 @@ def test_promotion(name, types):
 
     try:
         want = ufunc(*arrays)
+        known = want.dtype != np.float16
     except TypeError:
+        known = False
+    if not known:
         with pytest.raises(TypeError):
             ns.map(call, moving)
         return
@@ -144,6 +148,8 @@ def test_promotion(name, types):
 SMOOTH = [row for row in POINTWISE if row.vjp is not None and not row.asymmetric and row.name not in ("cast",)]
 # The second derivative jumps or is hidden from differences there: only the first order is compared.
 FIRST_ORDER = {"remainder", "fmod", "tieshare"}
+# SciPy has no second derivative of these for complex numbers.
+REAL_ONLY = {"gamma": 1, "psi": 0}
 LOOSE = {"erfinv": 1e-4, "ndtri": 1e-4, "psi": 1e-4, "zeta": 1e-4, "gamma": 1e-4}
 
 
@@ -152,24 +158,46 @@ def differentiable(row):
     return [k for k, p in enumerate(row.partials) if p not in (None, "?")]
 
 
+def in_floats(row, arrays):
+    """Return the row as a function of its differentiable float arguments, and these."""
+    where = [k for k in differentiable(row) if arrays[k].dtype.kind in "fc"]
+
+    def f(*chosen):
+        full = list(arrays)
+        for k, x in zip(where, chosen, strict=True):
+            full[k] = x
+        return ns.map(spelled(row), full)
+
+    return f, [arrays[k] for k in where]
+
+
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
-def test_derivatives_of_pointwise_rows(row):
-    for dtype in (*FLOATS, *COMPLEX):
-        arrays = samples(row, dtype, seed=1)
-        if not accepts(row, dtype, arrays):
-            continue
-        where = [k for k in differentiable(row) if arrays[k].dtype.kind in "fc"]
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_derivatives_of_pointwise_rows(row, dtype):
+    arrays = samples(row, dtype, seed=1)
+    f, args = in_floats(row, arrays)
+    order = 1 if row.name in FIRST_ORDER else 2 if dtype == "f8" else REAL_ONLY.get(row.name, 2)
+    if not accepts(row, dtype, arrays) or not args or not order:
+        return
+    with np.errstate(all="ignore"):
+        ns.check_grads(f, args, order=order, rtol=LOOSE.get(row.name))
+        forward_is_reverse(f, args)
 
-        def f(*chosen, arrays=arrays, where=where):
-            full = list(arrays)
-            for k, x in zip(where, chosen, strict=True):
-                full[k] = x
-            return ns.map(spelled(row), full)
 
-        order = 1 if row.name in FIRST_ORDER or dtype in ("f4", "c8") else 2
-        with np.errstate(all="ignore"):
-            ns.check_grads(f, [arrays[k] for k in where], order=order, rtol=LOOSE.get(row.name) if dtype in ("f8", "c16") else None)
-            forward_is_reverse(f, [arrays[k] for k in where])
+@pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
+@pytest.mark.parametrize("narrow, wide", [("f4", "f8"), ("c8", "c16")])
+def test_derivatives_in_single_precision(row, narrow, wide):
+    arrays = samples(row, narrow, seed=1)
+    f, args = in_floats(row, arrays)
+    if not accepts(row, narrow, arrays) or not args or narrow == "c8" and REAL_ONLY.get(row.name) == 0:
+        return
+    g, more = in_floats(row, [x.astype(wide) if x.dtype == narrow else x for x in arrays])
+    with np.errstate(all="ignore"):
+        out, pull = ns.vjp(f, *args)
+        for got, want in zip(pull(np.ones_like(out)), ns.vjp(g, *more)[1](np.ones_like(g(*more))), strict=True):
+            assert got.dtype == narrow
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.max(np.abs(want)))
+        forward_is_reverse(f, args)
 
 
 def forward_is_reverse(f, args):
@@ -226,8 +254,13 @@ def test_edges_give_what_numpy_gives(row):
             if not accepts(row, dtype, [x[None] for x in grid]):
                 continue
             got, want = ns.map(spelled(row), grid), on_numpy(row)(*grid)
+            single = np.stack([on_numpy(row)(*values) for values in zip(*grid, strict=True)])
+        agreed = slice(None)
+        if want.dtype.kind == "f":  # NumPy agrees with itself
+            agreed = (np.isnan(single) == np.isnan(want)) & (np.signbit(single) == np.signbit(want))
+        got, want = got[agreed], want[agreed]
         same(got, want)
-        if want.dtype.kind == "f":
+        if want.dtype.kind == "f" and row.name not in ("maximum", "minimum", "fmax", "fmin"):
             zero = want == 0
             np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
@@ -244,7 +277,7 @@ SLOPES = [  # function, inputs, partials in each input that is differentiated
     (np.log, (0.0,), (INF,)), (np.log, (INF,), (0.0,)), (np.log1p, (0.0,), (1.0,)), (np.log1p, (-1.0,), (INF,)),
     (np.tanh, (INF,), (0.0,)), (np.tanh, (0.0,), (1.0,)), (np.arctan, (-INF,), (0.0,)), (np.arctan, (1e200,), (0.0,)), (np.arcsinh, (1e200,), (0.0,)),
     (np.cbrt, (0.0,), (INF,)), (np.cbrt, (-8.0,), (1 / 12,)), (np.arcsin, (1.0,), (INF,)), (np.arccosh, (1.0,), (INF,)), (np.arctanh, (0.0,), (1.0,)),
-    (np.sinc, (0.0,), (0.0,)), (np.sinc, (1.0,), (-1.0,)), (np.sinc, (1e-5,), (-np.pi ** 2 / 3 * 1e-5,)), (np.sinc, (-0.124,), (0.4019404405859034,)),
+    (np.sinc, (0.0,), (0.0,)), (np.sinc, (1.0,), (-1.0,)), (np.sinc, (1e-5,), (-3.2898681333717665e-05,)), (np.sinc, (-0.124,), (0.4017863568583946,)),
     (np.logaddexp, (-INF, -INF), (0.5, 0.5)), (np.logaddexp, (INF, INF), (0.5, 0.5)), (np.logaddexp, (-INF, 1.0), (0.0, 1.0)), (np.logaddexp, (1000.0, 0.0), (1.0, 0.0)),
     (np.logaddexp, (INF, 1.0), (1.0, 0.0)), (np.logaddexp2, (-INF, 2.0), (0.0, 1.0)), (np.logaddexp2, (1.0, 1.0), (0.5, 0.5)),
     (np.maximum, (2.0, 2.0), (0.5, 0.5)), (np.maximum, (0.0, -0.0), (0.5, 0.5)), (np.minimum, (2.0, 2.0), (0.5, 0.5)), (np.maximum, (1.0, INF), (0.0, 1.0)),
@@ -297,6 +330,32 @@ def test_every_front_has_calls():
     assert empty == ["linalg.lstsq", "can_cast"]
 
 
+def test_every_row_stands_in_a_tape():
+    """A row that no call and no derivative uses would not be tested."""
+    seen = {row.name for row in POINTWISE} | {"custom_vjp", "custom_jvp", "same_size", "slice_bound", "slice_size", "loop_adjoint"}
+
+    def collect(tape):
+        for eqn in tape.eqns:
+            seen.add(eqn.row.name)
+            for part in eqn.params.values():
+                for inner in getattr(part, "tapes", tuple)():
+                    collect(inner)
+
+    for calls in CALLS.values():
+        for call in calls:
+            with StepTrace() as trace:
+                for x in flat(call(*[trace.new_input(x.shape, x.dtype) for x in given(call)])):
+                    trace.var_of(x) if hasattr(x, "dtype") else None
+                collect(trace.finish([])[0])
+    with StepTrace() as trace:
+        x = trace.new_input((3,), np.dtype("f8"))
+        for f in (np.cumprod, np.sort, np.maximum.accumulate, np.minimum.accumulate, lambda x: ns.cond(x[0] > 0, np.sin, np.cos, x)):
+            ns.grad(lambda x, f=f: np.sum(f(x)))(x)
+        np.add.at(np.copy(x), np.array([0, 0]), 1.0)
+        collect(trace.finish([])[0])
+    assert {row.name for row in TABLE} <= seen, {row.name for row in TABLE} - seen
+
+
 FRONTS = [pytest.param(call, id=f"{name}-{k}") for name, calls in CALLS.items() for k, call in enumerate(calls)]
 
 
@@ -338,7 +397,7 @@ def test_values_of_functions(call, dtype):
     with np.errstate(all="ignore"):
         try:
             want = flat(call(*[np.array(x)[()] for x in arrays]))
-        except (TypeError, ValueError, np.linalg.LinAlgError):
+        except (TypeError, ValueError, np.linalg.LinAlgError, Warning):
             return
         want = [np.asarray(x) for x in want]
         if dtype is None or not any(x.dtype.kind == "f" and x.dtype.itemsize == 2 for x in want):
@@ -348,33 +407,35 @@ def test_values_of_functions(call, dtype):
                 same(g, w, 4096 if dtype in ("f4", "c8") else 512)
 
 
+def float_parts(call, arrays, where):
+    """Return a call as a function of some of its arguments; of its results those that are floats."""
+    def f(*chosen):
+        full = list(arrays)
+        for k, x in zip(where, chosen, strict=True):
+            full[k] = x
+        parts = [x for x in flat(call(*full)) if getattr(x, "dtype", np.dtype(int)).kind in "fc"]
+        return tuple(parts) if len(parts) != 1 else parts[0]
+    return f
+
+
 @pytest.mark.parametrize("call", FRONTS)
-def test_derivatives_of_functions(call):
-    for dtype in ("f8", "c16"):
-        arrays = given(call, dtype)
-        where = [k for k, x in enumerate(arrays) if x.dtype.kind in "fc" and not np.any(np.isnan(x))]
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_derivatives_of_functions(call, dtype):
+    arrays = given(call, dtype)
+    where = [k for k, x in enumerate(arrays) if x.dtype.kind in "fc" and not np.any(np.isnan(x))]
+    f, args = float_parts(call, arrays, where), [arrays[k] for k in where]
+    with np.errstate(all="ignore"):
         try:
-            with np.errstate(all="ignore"):
-                outs = flat(call(*[np.array(x)[()] for x in arrays]))
-        except (TypeError, ValueError):
-            continue
-        if not where or any(np.any(np.isnan(x)) for x in outs):
-            continue
+            outs = flat(f(*args))
+        except (TypeError, ValueError, Warning):
+            return
+        if not args or not outs or any(np.any(np.isnan(x)) for x in outs):
+            return
 
-        def f(*chosen, arrays=arrays, where=where):
-            full = list(arrays)
-            for k, x in zip(where, chosen, strict=True):
-                full[k] = x
-            parts = [x for x in flat(call(*full)) if np.asarray(x).dtype.kind in "fc"] if not any(
-                hasattr(x, "home") for x in full) else [x for x in flat(call(*full)) if getattr(x, "dtype", np.dtype(int)).kind in "fc"]
-            return tuple(parts)
-
-        if not f(*[arrays[k] for k in where]):
-            continue
-
-        def looped(*chosen, f=f):
-            rows = ns.map(lambda *a: f(*a) if len(f(*a)) > 1 else f(*a)[0], [np.reshape(x, (1, *np.shape(x))) for x in chosen])
+        def looped(*chosen):
+            rows = ns.map(f, [np.reshape(x, (1, *np.shape(x))) for x in chosen])
             return tuple(r[0] for r in rows) if isinstance(rows, tuple) else rows[0]
 
-        ns.check_grads(looped, [arrays[k] for k in where], order=2, rtol=2e-5)
-        forward_is_reverse(looped, [arrays[k] for k in where])
+        ns.check_grads(looped, args, order=2, rtol=2e-5)
+        ns.check_grads(f, args, order=1, rtol=2e-5)
+        forward_is_reverse(looped, args)

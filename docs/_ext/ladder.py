@@ -31,6 +31,8 @@ RUNGS = (
      "Printing programs and running kernels."),
     ("front", ("api", ""),
      "The loops that users call; the public names."),
+    ("program", ("__main__", "demo", "demo.*"),
+     "What ``python -m nscan`` runs; a user of the library like any other."),
 )
 
 
@@ -61,7 +63,7 @@ def imports(name, path, known):
             if isinstance(child, ast.ImportFrom):
                 found.update(_targets(name, path, child, known))
             elif isinstance(child, ast.Import):
-                found.update(a.name[6:] for a in child.names if a.name.startswith("nscan."))
+                found.update(a.name[6:] for a in child.names if a.name.split(".")[0] == "nscan")
             visit(child, inside or isinstance(child, (ast.FunctionDef, ast.Lambda)))
 
     visit(ast.parse(path.read_text()), False)

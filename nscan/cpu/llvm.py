@@ -56,14 +56,14 @@ class Printer:
     ----------
     builder : ir.IRBuilder
     arguments : tuple
-        status, step0, step1, lane0, lane1, block.
+        status, step0, step1, lane0, lane1, part, block.
     features : collection of str
         What the host can do: ``fma`` makes fused multiply-adds one instruction.
     """
 
     def __init__(self, builder, arguments, features):
         self.b = builder
-        self.status, self.args, self.block = arguments[0], arguments[1:5], arguments[5]
+        self.status, self.args, self.block = arguments[0], arguments[1:-1], arguments[-1]
         self.fma = "fma" in features
         self.values = {}
         self.lanes = 0
@@ -802,17 +802,17 @@ def kernel_body(context, builder, arguments, text, features):
     context : Numba's target context (unused; part of the intrinsic's protocol)
     builder : ir.IRBuilder
     arguments : sequence of LLVM values
-        flags, status, step0, step1, lane0, lane1, block.
+        flags, status, step0, step1, lane0, lane1, part, block.
     text : str
         The program, as `nscan.plan.kernel.Program.text`.
     features : tuple of str
     """
     start, block, end = ast.literal_eval(text)
-    flags, status, step0, step1, lane0, lane1, numbers = arguments
+    flags, *rest = arguments
     for bit, part in ((1, start), (2, block), (4, end)):
         wanted = builder.icmp_signed("!=", builder.and_(flags, ir.Constant(I64, bit)), ir.Constant(I64, 0))
         with builder.if_then(wanted):
-            printer = Printer(builder, (status, step0, step1, lane0, lane1, numbers), features)
+            printer = Printer(builder, rest, features)
             printer.dtypes = collect_dtypes(part, {})
             printer.print(part)
     return context.get_dummy_value()

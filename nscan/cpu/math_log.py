@@ -41,16 +41,19 @@ def log1p_tail(ops, f):
     return ops.fma(square, -0.5, cubic)
 
 
-def log_of_parts(ops, exponent, f):
-    """Return ``exponent * ln(2) + log(1 + f)``."""
+def log_of_parts(ops, exponent, f, f_low=None):
+    """Return ``exponent * ln(2) + log(1 + f + f_low)``."""
     tail = ops.fma(exponent, ops.choose(*LN2_LOW), log1p_tail(ops, f))
+    if f_low is not None:
+        tail = ops.add(tail, f_low)
     return ops.fma(exponent, ops.choose(*LN2_HIGH), ops.add(f, tail))
 
 
-def log_of_sum(ops, high, low, extra_exponent=None):
-    """Return ``log(high + low)``, high being positive, normal and finite, and low much smaller.
+def log_of_sum(ops, high, low, lowest=None, extra_exponent=None):
+    """Return ``log(high + low + lowest) + extra_exponent * ln(2)``.
 
-    If given, `extra_exponent` adds that many times ln(2).
+    The first term has to be positive, normal and finite, and each of the following ones much smaller than
+    the one before, unless that is 0.
     """
     exponent, fraction = split_exponent(ops, high)
     # 2**-exponent, or 0 where this would be subnormal.
@@ -59,7 +62,7 @@ def log_of_sum(ops, high, low, extra_exponent=None):
     f = ops.fma(low, scale, ops.sub(fraction, 1.0))
     if extra_exponent is not None:
         exponent = ops.add(exponent, extra_exponent)
-    return log_of_parts(ops, exponent, f)
+    return log_of_parts(ops, exponent, f, None if lowest is None else ops.mul(lowest, scale))
 
 
 def with_log_specials(ops, x, result, pole=0.0):
@@ -136,7 +139,7 @@ def asinh(ops, x):
     high, low = ops.fast_two_sum(root, a)
     high = ops.select(is_large, a, high)
     low = ops.select(is_large, 0.0, low)
-    away = log_of_sum(ops, high, low, ops.select(is_large, 1.0, 0.0))
+    away = log_of_sum(ops, high, low, extra_exponent=ops.select(is_large, 1.0, 0.0))
     away = ops.select(ops.compare("<", a, math.inf), away, a)
     is_near = ops.compare("<", a, ops.choose(0.75, 0.5))
     return ops.copysign(ops.select(is_near, near_zero, away), x)
@@ -146,12 +149,12 @@ def acosh(ops, x):
     """Emit acosh."""
     t = ops.sub(x, 1.0)
     is_large = ops.compare(">", x, ops.choose(2.0**13, 2.0**28))
-    excess = ops.add(t, ops.sqrt(ops.fma(t, t, ops.add(t, t))))
+    excess, lowest = ops.fast_two_sum(ops.sqrt(ops.fma(t, t, ops.add(t, t))), t)
     high = ops.add(excess, 1.0)
     low = ops.sub(excess, ops.sub(high, 1.0))
     high = ops.select(is_large, x, high)
-    low = ops.select(is_large, 0.0, low)
-    result = log_of_sum(ops, high, low, ops.select(is_large, 1.0, 0.0))
+    low, lowest = ops.select(is_large, 0.0, low), ops.select(is_large, 0.0, lowest)
+    result = log_of_sum(ops, high, low, lowest, ops.select(is_large, 1.0, 0.0))
     result = ops.select(ops.compare("<", x, math.inf), result, x)
     return ops.select(ops.compare("<", x, 1.0), math.nan, result)
 

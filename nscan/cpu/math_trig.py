@@ -129,6 +129,11 @@ def tan(ops, x):
     tangent = ops.add(r, tail)
     odd = is_odd(ops, ops.to_bits(shifted))
     result = ops.div(ops.select(odd, -1.0, tangent), ops.select(odd, tangent, 1.0))
+    if low is not None:
+        # What rounding left of the tangent. The derivative is that of -1/t; the term is too small to matter
+        # where the result is t itself.
+        tangent_low = ops.add(ops.sub(r, tangent), tail)
+        result = ops.fma(ops.mul(result, result), tangent_low, result)
     result = ops.flip_sign(result, ops.to_bits(x))
     return replace_by_libm(ops, ops.compare(">", a, largest_angle(ops)), result, "tan", x)
 

@@ -2,23 +2,24 @@
 
 import ctypes
 import dataclasses
+import math
 
 import numpy as np
 
 from nscan import build, errors
-from nscan.cpu import library
+from nscan.cpu import launch, library
 from nscan.interpret import Residual
 from nscan.ops.loop import run_adjoint, run_cond
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
 from nscan.tape import locate
 
-START, BLOCK, END = 1, 2, 4
-PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
 GROW = 1 << 10
-BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
 CAPACITY = 64
-NO_ROOM = 6
+# Buffers of a block fill half a megabyte; a part of the lanes or steps is worth at least WORTH multiplications.
+BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
+WORTH, MAX_PARTS = 1 << 21, 64
 
 
 def host_features():
@@ -43,32 +44,32 @@ class Kernel:
         As it was planned.
     program : Program
     function : ctypes function
+    address : int
+        Of the same function.
     template : ndarray of int64
         The block of numbers with everything filled in that does not change from call to call.
-    addresses, strides : list
-        (position in the block, array) and (position, array, axis) of what does.
-    workspace : int
-        Bytes.
-    contiguous : set
+    moving : list of (position in the block, key)
+        What does change.
+    contiguous : range
         Arrays that must be in C order (initial values).
-    steps_of_block : int
-        Steps of a block: as many as the buffers of a block have room for; 0 where there are no such buffers.
     capacity : int
         Room for rows of inner loops of unknown length; it doubles when it is not enough.
+    steps_of_block : int
+        Steps of a block: as many as the buffers of a block have room for; 0 where there are no such buffers.
+    workspace : int
+        Bytes of the workspace of a part.
     """
 
     loop: object
     program: object
     function: object
+    address: int
     template: np.ndarray
-    addresses: list
-    strides: list
-    workspace_at: int
-    steps_at: int
-    workspace: int
-    contiguous: set
-    capacity: int
-    steps_of_block: int
+    moving: list
+    contiguous: range
+    capacity: int = CAPACITY
+    steps_of_block: int = 0
+    workspace: int = 0
 
 
 _KERNELS = {}
@@ -98,41 +99,32 @@ def make_kernel(loop):
     program = planner.plan(prepared)
     module = build.build(program.text, host_features())
     template = np.zeros(len(program.keys) + 1, np.int64)
-    addresses, strides = [], []
-    workspace_at = steps_at = -1
+    moving = []
     for k, key in enumerate(program.keys):
-        kind = key[0]
-        if kind == "size":
+        if key[0] == "size":
             template[k] = program.sizes[key[1]]
-        elif kind == "number":
+        elif key[0] == "number":
             template[k] = program.numbers[key[1]]
-        elif kind == "function":
+        elif key[0] == "function":
             template[k] = library.address(key[1])
-        elif kind == "address":
-            addresses.append((k, key[1]))
-        elif kind == "stride":
-            strides.append((k, key[1], key[2]))
-        elif kind == "workspace":
-            workspace_at = k
-        elif kind == "steps":
-            steps_at = k
-    first = 1 + loop.seqs
-    contiguous = set(range(first - 1, first - 1 + loop.states + loop.sums))
-    kernel = Kernel(prepared, program, PROTOTYPE(module.kernel.address), template, addresses, strides, workspace_at, steps_at, 0,
-                    contiguous, CAPACITY, block_length(program))
+        elif key[0] in ("address", "stride", "workspace", "steps", "partial"):
+            moving.append((k, key))
+    address = module.kernel.address
+    kernel = Kernel(prepared, program, PROTOTYPE(address), address, template, moving,
+                    range(loop.seqs, loop.seqs + loop.states + loop.sums), steps_of_block=block_length(program))
     lay_out(kernel)
     return kernel
 
 
 def block_length(program):
-    """Steps of a block: its buffers fill about half of a second-level cache. A function of shapes alone."""
+    """Steps of a block, a function of shapes and dtypes alone."""
     bytes_of_step = 0
     for slot in program.slots:
         if ("block",) in slot.sizes:
-            size = slot.itemsize
-            for d in slot.sizes:
-                size *= d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]]
-            bytes_of_step += size
+            sizes = [d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]] for d in slot.sizes]
+            bytes_of_step += slot.itemsize * math.prod(sizes)
+    if bytes_of_step and program.lane:
+        bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
     return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step)) if bytes_of_step else 0
 
 
@@ -140,17 +132,17 @@ def lay_out(kernel):
     """Fill in offsets of the workspace slots and the bytes of all, for the present capacity."""
     program, offsets, total = kernel.program, [], 0
     for slot in program.slots:
-        size = slot.itemsize
-        for d in slot.sizes:
-            size *= d if isinstance(d, int) else slot_size(kernel, d)
+        size = slot.itemsize * math.prod([d if isinstance(d, int) else slot_size(kernel, d) for d in slot.sizes])
         offsets.append(total)
         total += -(-size // 64) * 64
+    kernel.workspace = total + 64
     for k, key in enumerate(program.keys):
         if key[0] == "slot":
             kernel.template[k] = offsets[key[1]]
         elif key[0] == "capacity":
             kernel.template[k] = kernel.capacity
-    kernel.workspace = total + 64
+        elif key[0] == "part":
+            kernel.template[k] = kernel.workspace
 
 
 def slot_size(kernel, key):
@@ -165,7 +157,8 @@ def run_loop(loop, values):
     kernel = kernel_of(loop)
     n = int(values[0])
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
-    arrays = [np.ascontiguousarray(x).reshape(x.shape) if k in kernel.contiguous else x for k, x in enumerate(arrays)]
+    for k in kernel.contiguous:
+        arrays[k] = np.ascontiguousarray(arrays[k]).reshape(arrays[k].shape)
     rows, finals = output_types(loop)
     if n == 0:
         return no_steps(loop, arrays, rows)
@@ -183,68 +176,10 @@ def no_steps(loop, arrays, rows):
 
 def output_types(loop):
     """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
-    states, sums, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
-    row_types = [(tuple(v.shape), v.dtype) for v in (*rows, *hidden)]
+    _, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
     _, state_vars, sum_vars, _ = loop.split_step_inputs(loop.step.inputs)
-    return row_types, [(tuple(v.shape), v.dtype) for v in (*state_vars, *sum_vars)]
-
-
-def fill_block(kernel, n, arrays):
-    """Fill addresses and strides into the block of numbers."""
-    block = kernel.template.copy()
-    for k, which in kernel.addresses:
-        block[k] = arrays[which].ctypes.data
-    for k, which, axis in kernel.strides:
-        block[k] = arrays[which].strides[axis]
-    if kernel.steps_at >= 0:
-        block[kernel.steps_at] = n
-    return block
-
-
-def call(loop, kernel, n, room, arrays, outs, finals, first=0, state=None):
-    """Run steps, from `first` to `room` at most, and collect the results."""
-    lasts = [np.empty(shape, dtype) for shape, dtype in finals]
-    count = np.zeros((), np.int64)
-    everything = [*arrays, *outs, *lasts, *([count] if loop.stop else [])]
-    workspace = state if state is not None else np.empty(kernel.workspace, np.uint8)
-    block = fill_block(kernel, n, everything)
-    if kernel.workspace_at >= 0:
-        block[kernel.workspace_at] = -(-workspace.ctypes.data // 64) * 64
-    status = np.zeros(8, np.int64)
-    run_blocks(kernel, status, first, room, block)
-    if status[0] == NO_ROOM:
-        kernel.capacity *= 2
-        lay_out(kernel)
-        return call(loop, kernel, n, room, arrays, outs, finals, first)
-    if status[0]:
-        raise failure(loop, kernel, status)
-    return results(loop, outs, lasts, int(count) if loop.stop else n)
-
-
-def run_blocks(kernel, status, first, last, block):
-    """Call the kernel for one block of steps after another."""
-    each = kernel.steps_of_block or last - first
-    at, numbers = first, block.ctypes.data
-    while True:
-        stop = min(last, at + each)
-        flags = BLOCK | (START if at == first else 0) | (END if stop == last else 0)
-        kernel.function(flags, status.ctypes.data, at, stop, 0, 0, numbers)
-        if status[0] or stop == last:
-            return
-        at = stop
-
-
-def results(loop, outs, lasts, done):
-    """Arrange outputs in the order of the loop equation."""
-    if loop.stop:
-        outs = [o[:done] if len(o) == done else o[:done].copy() for o in outs]
-    rows, hidden = outs[:loop.rows], outs[loop.rows:]
-    result = [*rows, *[x[()] for x in lasts]]
-    if loop.stop:
-        result.append(np.int64(done))
-    if loop.hidden:
-        result.append(Residual(hidden))
-    return tuple(result)
+    return ([(tuple(v.shape), v.dtype) for v in (*rows, *hidden)],
+            [(tuple(v.shape), v.dtype) for v in (*state_vars, *sum_vars)])
 
 
 def run_growing(loop, kernel, n, arrays, rows, finals):
@@ -254,21 +189,118 @@ def run_growing(loop, kernel, n, arrays, rows, finals):
         room = min(room, n)
         outs = [np.empty((room, *shape), dtype) for shape, dtype in rows]
         result = call(loop, kernel, n, room, arrays, outs, finals)
-        done = int(result[loop.visible - 1])
-        if done < room or room == n:
+        if int(result[loop.visible - 1]) < room or room == n:
             return result
         room *= 2
 
 
+# ------------------------------------------------------------------------------------------------- one call
+def divide(kernel, n):
+    """Divide a call into parts of lanes, or of steps where steps are independent.
+
+    Returns
+    -------
+    ndarray of int64, shape (parts, 4)
+        step0, step1, lane0, lane1. A function of shapes, dtypes and the number of steps alone.
+    by_lanes : bool
+    """
+    program, loop = kernel.program, kernel.loop
+    worth = min(MAX_PARTS, program.work * n // WORTH)
+    if not loop.states and not loop.stop and worth > 1 and n > 1:
+        count = int(min(worth, n))
+        edges = [n * k // count for k in range(count + 1)]
+        return np.array([(a, b, 0, program.lane) for a, b in zip(edges, edges[1:])], np.int64), False
+    count = int(min(worth, -(-program.lane // max(1, program.lane_block)))) if program.lane else 1
+    if count > 1:
+        each = -(-program.lane // count)
+        edges = [*range(0, program.lane, each), program.lane]
+        return np.array([(0, n, a, b) for a, b in zip(edges, edges[1:])], np.int64), True
+    return np.array([(0, n, 0, program.lane)], np.int64), False
+
+
+def call(loop, kernel, n, room, arrays, outs, finals):
+    """Run steps up to `room` and collect the results."""
+    parts, by_lanes = divide(kernel, room)
+    lasts = [np.empty(shape, dtype) for shape, dtype in finals[:loop.states]]
+    sums, distances = partial_sums(kernel, loop, finals[loop.states:], len(parts), by_lanes)
+    count = np.zeros((), np.int64)
+    everything = [*arrays, *outs, *lasts, *sums, *([count] if loop.stop else [])]
+    workspace = np.empty(kernel.workspace * len(parts) + 64, np.uint8)
+    first_sum = len(everything) - len(sums) - loop.stop
+    block = fill_block(kernel, n, everything, workspace, {first_sum + k: d for k, d in enumerate(distances)})
+    status = np.zeros((len(parts), 8), np.int64)
+    each = kernel.steps_of_block or room
+    launch.run_parts(kernel.function, kernel.address, parts, each, status, block)
+    if status[:, 0].any():
+        word = min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]))
+        if word[0] == NO_ROOM:
+            kernel.capacity *= 2
+            lay_out(kernel)
+            return call(loop, kernel, n, room, arrays, outs, finals)
+        raise failure(loop, kernel, word)
+    totals = [add_parts(s) if d else s for s, d in zip(sums, distances)]
+    return results(loop, outs, [*lasts, *totals], int(count) if loop.stop else n)
+
+
+def partial_sums(kernel, loop, types, count, by_lanes):
+    """Room for sums: one for each part, unless parts write to different lanes of it."""
+    sums, distances = [], []
+    for k, (shape, dtype) in enumerate(types):
+        whole = count == 1 or by_lanes and k in kernel.program.lane_sums
+        sums.append(np.empty(shape if whole else (count, *shape), dtype))
+        distances.append(0 if whole else sums[-1].nbytes // count)
+    return sums, distances
+
+
+def add_parts(sums):
+    """Add up the parts of a sum, in order."""
+    total = sums[0].copy()
+    for part in sums[1:]:
+        total += part
+    return total
+
+
+def fill_block(kernel, n, arrays, workspace, distances):
+    """Fill addresses, strides and what else changes from call to call into the block of numbers."""
+    block = kernel.template.copy()
+    for k, key in kernel.moving:
+        kind = key[0]
+        if kind == "address":
+            block[k] = arrays[key[1]].ctypes.data
+        elif kind == "stride":
+            block[k] = arrays[key[1]].strides[key[2]]
+        elif kind == "workspace":
+            block[k] = -(-workspace.ctypes.data // 64) * 64
+        elif kind == "steps":
+            block[k] = n
+        else:
+            block[k] = distances[key[1]]
+    return block
+
+
+def results(loop, outs, lasts, done):
+    """Arrange outputs in the order of the loop equation."""
+    if loop.stop:
+        outs = [o if len(o) == done else o[:done].copy() for o in outs]
+    rows, hidden = outs[:loop.rows], outs[loop.rows:]
+    result = [*rows, *[x[()] for x in lasts]]
+    if loop.stop:
+        result.append(np.int64(done))
+    if loop.hidden:
+        result.append(Residual(hidden))
+    return tuple(result)
+
+
+NO_ROOM = 6
 REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis with size {}"),
            2: (errors.SingularError, "Singular matrix"), 3: (errors.SingularError, "Matrix is not positive definite"),
            4: (errors.SizeError, "operands could not be broadcast together: sizes {} and {}"),
            5: (errors.ArithmeticStepError, "Integers to negative integer powers are not allowed.")}
 
 
-def failure(loop, kernel, status):
+def failure(loop, kernel, word):
     """Build the error that a status word stands for."""
-    code, step, equation, first, second = (int(x) for x in status[:5])
+    code, step, equation, first, second = word[:5]
     kind, text = REASONS[code]
     message = f"{text.format(first, second)} (step {step} of {loop.name!r})"
     eqns = tuple(planner.numbered(loop.step)) if not loop.hidden else kernel.program.eqns

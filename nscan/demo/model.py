@@ -58,7 +58,7 @@ def initial_weights(rng, characters, hidden):
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
     w = {
-        "embed": normal(1.0, characters, 4 * hidden),
+        "embed": normal(2.0, characters, 4 * hidden),
         "recur": normal(spread, hidden, 4 * hidden),
         "bias": np.zeros(4 * hidden, np.float32),
         "peep": np.zeros((3, hidden), np.float32),

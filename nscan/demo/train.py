@@ -9,7 +9,7 @@ import numpy as np
 import nscan as ns
 from nscan.demo import model
 
-RATE = 1e-2
+RATE = 1.5e-2
 CLIP = 1.0
 SMOOTH = 50
 

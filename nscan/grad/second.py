@@ -10,12 +10,12 @@ equation does not hold: there the adjoint is written out as two ordinary loops, 
 
 import dataclasses
 
-from nscan.array import traced, without_trace
+from nscan.array import traced
 from nscan.grad.forward import joint_loop, paired, some, spread, value_and_tangent
 from nscan.grad.loop import Hidden, Zero, adjoint_of, adjoint_operands, adjoint_results, bind_adjoint, split_adjoint
 from nscan.primitive import TABLE, bind, full, same_shape
 from nscan.tape import Lit
-from nscan.trace import TangentTrace
+from nscan.trace import TangentTrace, Traced
 
 
 def _twin_flags(loop, both, wanted, active):
@@ -135,7 +135,7 @@ def _has_asymmetric(tape):
 def written_out(values, loop, active, with_ct):
     """Compute what the adjoint row computes, by two ordinary loops: one that shows what it keeps, and its backward loop."""
     count, inputs, _, _ = split_adjoint(loop, with_ct, values)
-    count = without_trace(count.value if type(count) is Lit else count)
+    count = count if isinstance(count, Traced) else int(count.value if type(count) is Lit else count)
     adjoint = adjoint_of(loop, active, with_ct[:loop.rows])
     shown = dataclasses.replace(adjoint.forward, rows=loop.rows + adjoint.forward.hidden, hidden=0)
     kept = bind(TABLE["loop"], inputs, {"loop": shown})[loop.rows:] if adjoint.forward.hidden else ()

@@ -22,7 +22,7 @@ import dataclasses
 import numpy as np
 
 from nscan import errors
-from nscan.array import TABLE_WRITE, as_array, as_operand, astype, traced
+from nscan.array import TABLE_WRITE, as_array, as_operand, astype, promotable, traced
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, repeat_to, same_shape, shape_text, unbroadcast
 from nscan.trace import Traced
@@ -569,7 +569,10 @@ def copyto(dst, src, casting="same_kind", where=True):
 @composite(np.choose)
 def choose(a, choices, out=None, mode="raise"):
     """Choose from arrays by an array of numbers."""
-    parts = np.stack([np.broadcast_to(as_array(c), broadcast(*[as_array(c).shape for c in choices], a.shape)) for c in choices])
+    dtype = np.result_type(*[promotable(as_operand(c)) for c in choices])
+    choices = [astype(as_array(c), dtype) for c in choices]
+    shape = broadcast(*[c.shape for c in choices], a.shape)
+    parts = np.stack([np.broadcast_to(c, shape) for c in choices])
     return np.take_along_axis(parts, np.broadcast_to(a, parts.shape[1:])[None], 0)[0]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import as_array, astype
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, same_shape, shape_text, unbroadcast
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, same_shape, shape_text, unbroadcast, zeros_like
 
 
 def _H(x):
@@ -189,9 +189,24 @@ def _half_lower(x):
     return x * mask
 
 
+# NumPy reads the lower triangle of a Hermitian matrix only, and the real parts of its diagonal: so do derivatives.
+def _from_lower(x):
+    """Hermitian matrix of a lower triangle."""
+    strict = np.tril(x, -1)
+    return strict + _H(strict) + _real_diagonal(x)
+
+
+def _to_lower(x):
+    """Transpose of `_from_lower`."""
+    return np.tril(x + _H(x), -1) + _real_diagonal(x)
+
+
+def _real_diagonal(x):
+    return _diagonal_part(astype(np.real(x), x.dtype) if x.dtype.kind == "c" else x)
+
+
 def _cholesky_jvp(tangents, at):
-    y = at.y()
-    t = (tangents[0] + _H(tangents[0])) / 2
+    y, t = at.y(), _from_lower(tangents[0])
     inner = _solve(y, _H(_solve(y, _H(t))))
     return (y @ _half_lower(inner),)
 
@@ -199,8 +214,7 @@ def _cholesky_jvp(tangents, at):
 def _cholesky_vjp(cts, at):
     y = at.y()
     inner = _half_lower(_H(y) @ cts[0])
-    back = _H(_solve(_H(y), _H(_solve(_H(y), inner))))
-    return [(back + _H(back)) / 2]
+    return [_to_lower(_H(_solve(_H(y), _H(_solve(_H(y), inner)))))]
 
 
 custom("cholesky", infer=lambda a: ((a.shape, a.dtype),), eager=_guard(np.linalg.cholesky), jvp=_cholesky_jvp,
@@ -209,8 +223,9 @@ custom("cholesky", infer=lambda a: ((a.shape, a.dtype),), eager=_guard(np.linalg
 
 @composite(np.linalg.cholesky)
 def cholesky(a, /, *, upper=False):
-    """Cholesky factor."""
-    y = bind(TABLE["cholesky"], (_check_square(_float(a)),))
+    """Cholesky factor; only one triangle of the matrix is read."""
+    a = _check_square(_float(a))
+    y = bind(TABLE["cholesky"], (_H(a) if upper else a,))
     return _H(y) if upper else y
 
 
@@ -227,8 +242,7 @@ def _gaps(w):
 
 def _eigh_jvp(tangents, at):
     w, v = at.y(0), at.y(1)
-    t = (tangents[0] + _H(tangents[0])) / 2
-    inner = _H(v) @ t @ v
+    inner = _H(v) @ _from_lower(tangents[0]) @ v
     dw = np.real(np.diagonal(inner, 0, -2, -1))
     return dw, v @ (inner * astype(_gaps(w), dtype_of(inner)))
 
@@ -242,8 +256,7 @@ def _eigh_vjp(cts, at):
     if cv is not None:
         part = (_H(v) @ cv) * astype(_gaps(w), at.dtype(0))
         inner = part if inner is None else inner + part
-    back = v @ inner @ _H(v)
-    return [(back + _H(back)) / 2]
+    return [_to_lower(v @ inner @ _H(v))]
 
 
 custom("eigh", infer=_eigh_infer, eager=_guard(lambda a: tuple(np.linalg.eigh(a))), jvp=_eigh_jvp, vjp=_eigh_vjp, outputs=2,
@@ -272,23 +285,44 @@ def _svd_infer(a):
     return ((*batch, m, k), a.dtype), ((*batch, k), _real_dtype(a.dtype)), ((*batch, k, n), a.dtype)
 
 
-def _svd_values_vjp(cts, at):
-    cu, cs, cv = cts
-    if cu is not None or cv is not None:
-        raise errors.GradientTypeError("np.linalg.svd has derivatives of its singular values only; use np.linalg.eigh for "
-                                       "derivatives of vectors")
-    u, vh = at.y(0), at.y(2)
-    return [(u * astype(cs, at.dtype(0))[..., None, :]) @ vh]
-
-
 def _svd_jvp(tangents, at):
-    u, vh = at.y(0), at.y(2)
-    ds = np.real(np.diagonal(_H(u) @ tangents[0] @ _H(vh), 0, -2, -1))
-    return None, ds, None
+    """Tangents of a thin decomposition (Townsend 2016; complex phases: Wan and Zhang 2019)."""
+    u, s, vh = at.y(0), at.y(1), at.y(2)
+    t, dtype = tangents[0], at.dtype(0)
+    inner = _H(u) @ t @ _H(vh)
+    ds = np.real(np.diagonal(inner, 0, -2, -1))
+    gaps = astype(_gaps(s * s), dtype)
+    columns, rows = inner * astype(s, dtype)[..., None, :], inner * astype(s, dtype)[..., :, None]
+    du, dv = u @ (gaps * (columns + _H(columns))), _H(vh) @ (gaps * (rows + _H(rows)))
+    one_over = astype(1 / s, dtype)[..., None, :]
+    if dtype.kind == "c":
+        du = du + u * (np.diagonal(inner - _H(inner), 0, -2, -1)[..., None, :] * one_over / 2)
+    if at.shape(0)[-2] > at.shape(0)[-1]:
+        part = t @ _H(vh)
+        du = du + (part - u @ (_H(u) @ part)) * one_over
+    if at.shape(0)[-2] < at.shape(0)[-1]:
+        part = _H(t) @ u
+        dv = dv + (part - _H(vh) @ (vh @ part)) * one_over
+    return du, ds, _H(dv)
+
+
+def _svd_vjp(cts, at):
+    cu, cs, cv = cts
+    if cu is None and cv is None:
+        return [(at.y(0) * astype(cs, at.dtype(0))[..., None, :]) @ at.y(2)]
+    return [_transposed(_svd_jvp, cts, at)]
+
+
+def _transposed(jvp, cts, at):
+    """Cotangent of a matrix through the transpose of its jvp, found by reverse mode at a zero tangent."""
+    from nscan.grad.higher import vjp
+    outs, pull = vjp(lambda t: jvp((t,), at), zeros_like(at, 0))
+    return pull(tuple(np.zeros_like(x) if ct is None else ct for ct, x in zip(cts, outs)))[0]
 
 
 custom("svd", infer=_svd_infer, eager=_guard(lambda a: tuple(np.linalg.svd(a, full_matrices=False))), jvp=_svd_jvp,
-       vjp=_svd_values_vjp, outputs=3, kind="linalg")
+       vjp=_svd_vjp, outputs=3, kind="linalg")
+SVDResult = type(np.linalg.svd(np.eye(1)))
 
 
 @composite(np.linalg.svdvals)
@@ -305,7 +339,7 @@ def svd(a, full_matrices=True, compute_uv=True, hermitian=False):
         return out[1]
     if full_matrices and a.shape[-1] != a.shape[-2]:
         raise errors.UnsupportedError("np.linalg.svd on traced arrays needs full_matrices=False or compute_uv=False")
-    return out
+    return SVDResult(*out)
 
 
 def _qr_infer(a):
@@ -315,12 +349,14 @@ def _qr_infer(a):
 
 
 def _qr_jvp(tangents, at):
-    """Differentiate Q and R (tall or square, full rank): Townsend 2018."""
+    """Differentiate Q and R (tall or square, full rank): Townsend 2018. The diagonal of R is real."""
     q, r = at.y(0), at.y(1)
     ta = _right_solve(tangents[0], r)
     inner = _H(q) @ ta
     lower = np.tril(inner, -1)
     skew = lower - _H(lower)
+    if at.dtype(0).kind == "c":
+        skew = skew + _diagonal_part(inner) - _real_diagonal(inner)
     return q @ (skew - inner) + ta, (inner - skew) @ r
 
 
@@ -329,6 +365,8 @@ def _right_solve(x, r):
 
 
 def _qr_vjp(cts, at):
+    if at.dtype(0).kind == "c":
+        return [_transposed(_qr_jvp, cts, at)]
     q, r = at.y(0), at.y(1)
     cq, cr = cts
     m = np.zeros_like(r) if cr is None else r @ _H(cr)
@@ -348,10 +386,15 @@ custom("qr", infer=_qr_infer, eager=lambda a: tuple(np.linalg.qr(a)), jvp=_qr_jv
 
 @composite(np.linalg.qr)
 def qr(a, mode="reduced"):
-    """QR factors of a matrix with at least as many rows as columns."""
+    """QR factors; those of a wide matrix follow from its first square part."""
     if mode != "reduced":
         raise errors.UnsupportedError(f"np.linalg.qr(mode={mode!r}) is not supported on traced arrays; use mode='reduced'")
-    return QRResult(*bind(TABLE["qr"], (_float(a),)))
+    a = _float(a)
+    rows, columns = a.shape[-2:]
+    if rows >= columns:
+        return QRResult(*bind(TABLE["qr"], (a,)))
+    q, r = bind(TABLE["qr"], (a[..., :rows],))
+    return QRResult(q, np.concatenate([r, _H(q) @ a[..., rows:]], axis=-1))
 
 
 QRResult = type(np.linalg.qr(np.eye(1)))
@@ -407,9 +450,10 @@ def _matrix_norm(x, size, ord, axis, keepdims):
 @composite(np.linalg.vector_norm)
 def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
     """Norm of vectors along axes."""
-    if axis is None and len(x.shape) != 1:
-        x, axis = np.ravel(x), 0
-    return np.linalg.norm(x, ord, axis if axis is not None else 0, keepdims)
+    if axis is not None or len(x.shape) == 1:
+        return np.linalg.norm(x, ord, 0 if axis is None else axis, keepdims)
+    out = np.linalg.norm(np.ravel(x), ord, 0)
+    return np.reshape(out, (1,) * len(x.shape)) if keepdims else out
 
 
 @composite(np.linalg.matrix_norm)

@@ -4,6 +4,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import _store_out, as_array, as_operand, astype, promotable, traced
+from nscan.ops.index import take
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, same_shape
 
@@ -85,7 +86,7 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
     whole = isinstance(q, int) or getattr(q, "dtype", None) is not None and q.dtype.kind in "iu"
     dtype = a.dtype if whole else np.result_type(a.dtype, q if isinstance(q, float) else q.dtype)
     flat, axes = _flat_last(a, axis)
-    result = _order_statistic(astype(np.sort(flat, axis=-1), dtype), q)
+    result = astype(_order_statistic(np.sort(flat, axis=-1), q, dtype), dtype)
     if a.dtype.kind == "f":
         result = np.where(np.any(np.isnan(flat), axis=-1), np.asarray(np.nan, dtype)[()], result)
     if keepdims:
@@ -94,20 +95,22 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
     return _store_out(out, result)
 
 
-def _order_statistic(ordered, q):
+def _order_statistic(ordered, q, dtype):
+    """Interpolate between neighbours as NumPy does: from the nearer one, so that the ends are exact."""
     n = ordered.shape[-1]
     if hasattr(q, "shape") and q.shape:
-        return np.stack([_order_statistic(ordered, q[k]) for k in range(q.shape[0])], axis=0)
+        return np.stack([_order_statistic(ordered, q[k], dtype) for k in range(q.shape[0])], axis=0)
     place = q * (n - 1)
     if hasattr(place, "home"):
         low = np.clip(astype(np.floor(place), INT), 0, max(n - 2, 0))
-        weight = astype(place - low, ordered.dtype)
+        weight = astype(place - low, dtype)
     else:
         low = min(max(int(np.floor(place)), 0), max(n - 2, 0))
-        weight = np.asarray(place - low, ordered.dtype)[()]
+        weight = np.asarray(place - low, dtype)[()]
     ordered = traced(ordered)
-    below = ordered[..., low]
-    return below + weight * (ordered[..., low + (1 if n > 1 else 0)] - below)
+    below, above = ordered[..., low], ordered[..., low + (1 if n > 1 else 0)]
+    gap = above - below
+    return np.where(weight >= 0.5, above - gap * (1 - weight), below + gap * weight)
 
 
 @composite(np.searchsorted)
@@ -145,8 +148,8 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if n == 1:
         inside = np.broadcast_to(fp[0], x.shape)
     else:
-        x0, f0 = np.take(xp, k), np.take(fp, k)
-        inside = f0 + (np.take(fp, k + 1) - f0) / (np.take(xp, k + 1) - x0) * (x - x0)
+        x0, f0 = take(xp, k), take(fp, k)
+        inside = f0 + (take(fp, k + 1) - f0) / (take(xp, k + 1) - x0) * (x - x0)
     out = np.where(x < xp[0], fp[0] if left is None else left, np.where(x > xp[-1], fp[-1] if right is None else right, inside))
     return np.where(np.isnan(x), np.asarray(np.nan, out.dtype)[()], out)
 

@@ -11,8 +11,9 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import dots, special
-from nscan.plan.axes import Axes, AxisClass, join_loop
+from nscan.plan.axes import ONE, Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
+from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points
 from nscan.plan.nests import Body, block_rows, copy, workspace
 from nscan.plan.params import Params
@@ -46,6 +47,14 @@ class Program:
     eqns : tuple of Eqn
         Equations by their number in messages.
     stages : Stages
+    lane : int
+        Size of the axis that threads may split; 0 if there is none.
+    lane_block : int
+        Lanes of a part.
+    lane_sums : frozenset of int
+        Sums that have the axis themselves.
+    work : int
+        Rough cost of a step (all lanes), in multiplications.
     """
 
     start: tuple
@@ -58,6 +67,10 @@ class Program:
     operands: int
     eqns: tuple
     stages: object
+    lane: int
+    lane_block: int
+    lane_sums: frozenset
+    work: int
 
     @property
     def text(self):
@@ -95,17 +108,20 @@ class _Planner:
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
+        self.lane = find_lane(self.axes, loop, self.stages)
 
     def elements(self):
         """Make the elements of a part, with operands defined."""
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
+        e.lane = self.lane
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
-            e.define[v] = Place(("in", k), self.params.get(b, ("address", k)), strides, v.dtype)
-        for v in (*self.states, *self.sums):
-            e.define[v] = contiguous(e, e.define[v], v)
+            base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
+            e.define[v] = Place(("in", k), base, strides, v.dtype)
+        for k, v in enumerate((*self.states, *self.sums), len(self.seqs)):
+            e.define[v] = self.whole(e, v, ("in", k), self.params.get(b, ("address", k)))
         e.define[self.n] = ("scalars", {(): (self.params.get(b, ("steps",)),)})
         for v, x in zip(self.const_vars, self.consts):
             e.define[v] = e.define[x]
@@ -114,15 +130,33 @@ class _Planner:
                 e.define[v] = ("eqn", q, k)
         return e
 
-    def out(self, e, k, v):
-        """Place of an output array: C order."""
+    def from_lane(self, e, v, base, strides):
+        """Address of the first lane of a part."""
+        for c, stride in zip(self.axes.get(v), strides):
+            if c is self.lane:
+                base = e.b.add(base, e.b.mul(e.b.op("arg", I64, e.b.const(2)), stride))
+        return base
+
+    def whole(self, e, v, slot, address):
+        """Place of an array of the caller's that is in C order."""
         b = e.b
-        number = len(self.inputs) - 1 + k
         strides, step = [], b.const(v.dtype.itemsize)
         for c in reversed(self.axes.get(v)):
             strides.append(step)
-            step = b.mul(step, b.const(1) if c.size == STEPS else e.size(c))
-        return Place(("out", k), self.params.get(b, ("address", number)), tuple(reversed(strides)), v.dtype, True)
+            step = b.mul(step, b.const(1) if c is ONE or c.size == STEPS else e.whole_size(c))
+        strides = tuple(reversed(strides))
+        gapless = self.lane is None or self.lane not in [c for c in self.axes.get(v) if c.size != STEPS][1:]
+        return Place(slot, self.from_lane(e, v, address, strides), strides, v.dtype, gapless)
+
+    def out(self, e, k, v):
+        """Place of an output array."""
+        return self.whole(e, v, ("out", k), self.params.get(e.b, ("address", len(self.inputs) - 1 + k)))
+
+    def partial(self, e, k, v):
+        """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives."""
+        place = self.out(e, k, v)
+        distance = self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
+        return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(e.b.op("arg", I64, e.b.const(4)), distance)))
 
     def by_step(self, e, place):
         """Rows of a place whose first axis is the step."""
@@ -212,7 +246,11 @@ def plan(loop):
     parts = [part(p) for part in (_start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
-    return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages)
+    lane = 0 if p.lane is None else p.lane.size
+    block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
+    return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
+                   lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
+                   work_of_step(p.axes, loop))
 
 
 def _start(p):
@@ -277,15 +315,6 @@ def _batch(part, eqns, buffers, terms, span, dest=None):
     e.time, e.span, e.now = None, None, before
 
 
-def contiguous(e, place, v):
-    """Return the place of an operand that the caller hands over in C order."""
-    strides, step = [], e.b.const(v.dtype.itemsize)
-    for c in reversed(e.axes.get(v)):
-        strides.append(step)
-        step = e.b.mul(step, e.size(c))
-    return Place(place.slot, place.base, tuple(reversed(strides)), v.dtype, True)
-
-
 def _end(p):
     part = _Part(p)
     e = part.e
@@ -298,7 +327,8 @@ def _end(p):
     first = len(p.rows)
     for k, (v, final, how) in enumerate(zip((*p.state_vars, *p.sum_vars), p.finals, hows)):
         e.define[v] = how
-        store_value(e, v, p.out(e, first + k, final))
+        is_sum = k >= len(p.state_vars)
+        store_value(e, v, (p.partial if is_sum else p.out)(e, first + k, final))
     if part.count is not None:
         address = p.params.get(e.b, ("address", len(p.inputs) - 1 + first + len(p.finals)))
         e.store(Place(("out", "count"), address, (), INT), (), (n,))

@@ -12,7 +12,8 @@ import numpy as np
 from nscan.plan import scalar
 from nscan.plan.dots import in_memory
 from nscan.plan.elements import Place, Rows
-from nscan.plan.nests import Body, bound_of, copy, emitter, split_sums, workspace
+from nscan.plan.nests import Body, bound_of, copy, emitter, slot_base, split_sums, workspace
+from nscan.plan.program import I64
 from nscan.tape import Lit, Var
 
 
@@ -55,10 +56,10 @@ class Steps:
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
+        self.is_outer = stages is not None
         self.eqns, self.terms = self._equations()
         self.states = [self._plan(v, new) for v, new in zip(self.state_vars, self.new_states)]
         self.sums = [self._plan_sum(k, v, new) for k, (v, new) in enumerate(zip(self.sum_vars, self.new_sums))]
-        self.is_outer = stages is not None
 
     def _equations(self):
         """Equations that run here, and the terms of sums among them."""
@@ -74,7 +75,8 @@ class Steps:
         if not e.looped(v):
             return StatePlan(v, new, "registers")
         for k, row in enumerate(self.row_vars):
-            if row is new and type(new) is Var and new not in self.state_vars and self.rows[k] is not None and self.rows[k].contiguous:
+            if row is new and type(new) is Var and new not in self.state_vars and self.rows[k] is not None and (
+                    self.is_outer or self.rows[k].contiguous):
                 return StatePlan(v, new, "rows", row=k)
         if self._is_written(v, new):
             place = workspace(e, v)
@@ -86,7 +88,7 @@ class Steps:
         e = self.e
         classes = e.axes.get(v)
         slot = e.params.new_slot(v.dtype.itemsize, [2, *[bound_of(c) for c in classes]])
-        base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+        base = slot_base(e, slot)
         strides, step = [], e.b.const(v.dtype.itemsize)
         for c in reversed(classes):
             strides.append(step)
@@ -118,14 +120,28 @@ class Steps:
         """
         carried = []
         for s, init in zip((*self.states, *self.sums), (*state_inits, *sum_inits)):
-            s.init = init
-            if s.how == "registers":
+            if self.is_outer and s in self.sums:
+                carried += self._start_sum(s, init)
+            elif s.how == "registers":
                 carried += [part for p in register_points(s.v) for part in self.e.elem(init, tuple(self.e.b.const(int(i)) for i in p))]
             elif s.how == "rows":
-                s.place = in_memory_contiguous(self.e, init)
+                s.place = self.e.define[init] if self.is_outer else in_memory_contiguous(self.e, init)
             else:
                 copy_into(self.e, init, s.v, s.place)
         return carried
+
+    def _start_sum(self, s, init):
+        """A sum starts from its initial value in the first part of the lanes and steps, from 0 in the others."""
+        e, b = self.e, self.e.b
+        first = b.op("eq", "b1", b.op("arg", I64, b.const(0)), b.const(0))
+        if e.lane is None or e.lane not in e.axes.get(s.v):
+            first = b.op("and", "b1", first, b.op("eq", "b1", b.op("arg", I64, b.const(2)), b.const(0)))
+        zero = e.constant(0, s.v.dtype)
+        if s.how == "registers":
+            return [part for p in register_points(s.v)
+                    for part in e.select(first, e.elem(init, tuple(b.const(int(i)) for i in p)), zero)]
+        copy(e, init, s.place, lambda parts: e.select(first, parts, zero))
+        return []
 
     def place_at(self, s, t):
         """Place of a state before step t."""

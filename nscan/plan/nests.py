@@ -375,6 +375,7 @@ class Nest:
         self.inner_reduced = bool(whole) and whole[-1] in lead.reduced
         self.written = {p.slot for places in targets.values() for p in places} | {s.into.slot for s in group if s.into is not None}
         self.index = {}
+        self.change = None
 
     def emit(self):
         """Emit the loops over kept axes, then those over reduced axes."""
@@ -423,6 +424,7 @@ class Nest:
             for p in points_of(self.e, s.v):
                 at = self.at(s.v, p)
                 parts = self.e.elem(s.v, at)
+                parts = parts if self.change is None else self.change(parts)
                 if s.into is not None:
                     self.e.store(s.into, at, self.e.plus(self.e.load(s.into, at), parts))
                     continue
@@ -720,12 +722,19 @@ def workspace(e, v, extra=()):
     classes = [c.find() if c is not ONE else c for c in (*extra, *e.axes.get(v))]
     itemsize = v.dtype.itemsize
     slot = e.params.new_slot(itemsize, [bound_of(c) for c in classes])
-    base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+    base = slot_base(e, slot)
     strides, step = [], e.b.const(itemsize)
     for c in reversed(classes):
         strides.append(step)
         step = e.b.mul(step, e.size(c))
     return Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True)
+
+
+def slot_base(e, slot):
+    """Address of a workspace slot: every part of lanes or steps has a workspace of its own."""
+    b, get = e.b, e.params.get
+    part = b.op("arg", I64, b.const(4))
+    return b.add(b.add(get(b, ("workspace",)), b.mul(part, get(b, ("part",)))), get(b, ("slot", slot)))
 
 
 def block_rows(e, v):
@@ -737,7 +746,7 @@ def block_rows(e, v):
     for c in reversed(classes):
         strides.append(step)
         step = e.b.mul(step, e.size(c))
-    base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+    base = slot_base(e, slot)
     base = e.b.sub(base, e.b.mul(e.b.op("arg", I64, e.b.const(0)), step))
     return Rows(Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True), step)
 
@@ -784,11 +793,16 @@ def set_place(body, v, place, stored=None):
             copy(body.e, v, other)
 
 
-def copy(e, v, place):
-    """Copy a value to a place (or to rows, for all steps of the span), by a nest of its own."""
+def copy(e, v, place, change=None):
+    """Copy a value to a place (or to rows, for all steps of the span), by a nest of its own.
+
+    ``change(components)`` may give other components to store.
+    """
     whole = (() if e.time is None else (e.time,)) + tuple(e.axes.get(v)[k] for k in e.looped(v))
     s = Statement(None, v, "map", whole)
-    Nest(e, [s], {v: [place]}, s, whole, vector_width((), (v,)) if whole else 1).emit()
+    nest = Nest(e, [s], {v: [place]}, s, whole, vector_width((), (v,)) if whole else 1)
+    nest.change = change
+    nest.emit()
 
 
-__all__ = ["Body", "Nest", "Statement", "copy", "emitter", "set_place", "workspace"]
+__all__ = ["Body", "Nest", "Statement", "copy", "emitter", "set_place", "slot_base", "workspace"]

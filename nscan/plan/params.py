@@ -9,7 +9,9 @@ key                          number
 ("address", k)               address of caller's array k
 ("stride", k, axis)          byte stride of that array
 ("slot", k)                  byte offset of workspace slot k
-("workspace",)               address of the workspace
+("workspace",)               address of the workspace of the first part of lanes or steps
+("partial", k)               bytes between the parts of a sum, array k (0: all write to one array)
+("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
 ("steps",)                   number of steps of the outermost loop
 ("block",)                   largest number of steps of a block (sizes of slots only)

@@ -4,7 +4,7 @@ from nscan.ops.index import result_shape
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
 from nscan.plan.elements import Place, as_number, better, code, combine, identity
-from nscan.plan.nests import Nest, Statement, bound_of, copy, emitter, set_place, vector_width, workspace
+from nscan.plan.nests import Nest, Statement, bound_of, copy, emitter, set_place, slot_base, vector_width, workspace
 from nscan.tape import Var
 
 
@@ -198,7 +198,7 @@ def rows_of(e, x, axis):
     classes = [e.axes.get(x)[k] for k in order]
     itemsize = x.dtype.itemsize
     slot = e.params.new_slot(itemsize, [bound_of(c) for c in classes])
-    base = e.b.add(e.params.get(e.b, ("workspace",)), e.params.get(e.b, ("slot", slot)))
+    base = slot_base(e, slot)
     strides, step = {}, e.b.const(itemsize)
     for k in reversed(order):
         strides[k] = step

@@ -1,0 +1,160 @@
+"""Lanes: the axis along which a whole loop is independent, so that threads can split it.
+
+An axis class qualifies if no equation of the step mixes its elements; sums over steps may add over it at
+their very end, since parts of a sum are added up afterwards. Each thread then runs its own loop over time for
+its lanes, without a barrier. The grid of parts is a function of shapes and dtypes alone, so results do not
+depend on the number of threads.
+"""
+
+import numpy as np
+
+from nscan.plan.nests import WEIGHTS, sources
+from nscan.plan.stages import COSTLY
+from nscan.tape import Var
+
+ROW_BYTES = 4096
+DOT_ROWS = 16
+
+
+def find_lane(axes, loop, stages):
+    """Return the axis class to split, or None."""
+    step = loop.step
+    if loop.stop:
+        return None
+    _, states, _, _ = loop.split_step_inputs(step.inputs)
+    rows = loop.split_step_outputs(step.outputs)[2:4]
+    carriers = [*states, *[v for v in (*rows[0], *rows[1]) if type(v) is Var]]
+    found = []
+    for v in carriers:
+        for c in axes.get(v):
+            if not c.unrolled and not c.dynamic and not c.stepped and c not in found:
+                found.append(c)
+    ends = {t for _, t in (*stages.core_terms, *stages.post_terms) if type(t) is Var}
+    ends -= {v for q in step.eqns if q.row.name != "add" or q.outputs[0] not in step.outputs for v in sources(q)}
+    good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]
+    return max(good, key=lambda c: _reach(axes, carriers, c), default=None)
+
+
+def _reach(axes, carriers, c):
+    """How much of the states and rows has the axis; among equals the first axis wins."""
+    size = sum(int(np.prod([d for d in v.shape if type(d) is int])) for v in carriers if c in axes.get(v))
+    leading = sum(axes.get(v)[0] is c for v in carriers if v.shape)
+    return size, leading
+
+
+def mixes(axes, q, c, ends=()):
+    """Whether an equation lets elements along an axis meet."""
+    name, kind = q.row.name, q.row.kind
+    has = [c in axes.get(v) if type(v) is Var and v.shape else False for v in q.inputs]
+    out = any(c in axes.get(v) for v in q.outputs if v.shape)
+    if not any(has) and not out:
+        return _inner_mixes(axes, q, c)
+    if name == "transpose" or kind in ("pointwise", "size") or name in ("fill", "broadcast_to"):
+        return False
+    ended = q.outputs[0] in ends
+    if kind == "reduction":
+        return not ended and any(axes.get(q.inputs[0])[a] is c for a in q.params["axes"])
+    if name == "contract":
+        return not out and any(has) and not ended
+    if name == "reshape":
+        return not _kept_by_reshape(axes, q, c)
+    if name == "concatenate":
+        k = q.params["axis"]
+        return any(axes.get(v)[k] is c for v in (*q.inputs, *q.outputs) if type(v) is Var)
+    if name in ("index", "index_update", "index_add"):
+        return _index_mixes(axes, q, c, has)
+    if kind in ("running", "order") and "axis" in q.params:
+        return axes.get(q.outputs[0])[q.params["axis"]] is c
+    if kind == "linalg":
+        return any(c in axes.get(v)[-2:] for v in (*q.inputs, *q.outputs) if type(v) is Var and len(v.shape) > 1)
+    if kind == "loop":
+        return _inner_mixes(axes, q, c)
+    return True
+
+
+def _kept_by_reshape(axes, q, c):
+    from nscan.plan.axes import factor_pairs
+    x, y = q.inputs[0], q.outputs[0]
+    for gx, gy in factor_pairs(x.shape, y.shape):
+        if any(axes.get(x)[k] is c for k in gx) or any(axes.get(y)[k] is c for k in gy):
+            if len(gx) != 1 or len(gy) != 1:
+                return False
+    return True
+
+
+def _index_mixes(axes, q, c, has):
+    x = q.inputs[0]
+    spec = q.params["spec"]
+    if type(x) is not Var or not has[0]:
+        return q.row.name != "index" or x in q.outputs
+    axis = 0
+    for entry in spec.entries:
+        if entry[0] == "new":
+            continue
+        whole = entry[0] == "slice" and entry[1] == 0 and entry[3] == 1 and entry[2] == x.shape[axis]
+        if axes.get(x)[axis] is c and not whole:
+            return True
+        axis += 1
+    return False
+
+
+def _inner_mixes(axes, q, c):
+    """Whether an equation of a tape inside mixes elements along an axis."""
+    for value in q.params.values():
+        for tape in getattr(value, "tapes", tuple)():
+            if any(mixes(axes, p, c) for p in tape.eqns):
+                return True
+    if q.row.name == "loop":
+        loop = q.params["loop"]
+        firsts = [v for v in (*loop.split_inputs(q.inputs)[1], *loop.split_outputs(q.outputs)[0]) if type(v) is Var and v.shape]
+        return any(axes.get(v)[0] is c for v in firsts)
+    return False
+
+
+def work_of_step(axes, loop):
+    """Rough cost of a step, in multiplications (a vectorised one counts as much as a scalar one)."""
+    return _work(axes, loop.step)
+
+
+def _work(axes, tape):
+    total = 0
+    for q in tape.eqns:
+        size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
+        if q.row.name == "contract":
+            labels = {**dict(zip(q.params["la"], q.inputs[0].shape)), **dict(zip(q.params["lb"], q.inputs[1].shape))}
+            total += int(np.prod([d for d in labels.values() if type(d) is int])) // 4
+        elif q.row.kind == "loop":
+            inner = next((t for value in q.params.values() for t in getattr(value, "tapes", tuple)()), None)
+            n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
+            total += (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
+        elif is_virtual(q):
+            continue
+        else:
+            total += size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
+    return total
+
+
+def is_virtual(q):
+    """Whether an equation costs nothing."""
+    return q.row.name in ("reshape", "transpose", "broadcast_to", "fill", "index", "copy")
+
+
+def _elements(v):
+    return int(np.prod([d if type(d) is int else 16 for d in v.shape], dtype=np.int64))
+
+
+def lane_block(e_axes, loop, c):
+    """Lanes of a part: rows of at least `ROW_BYTES`, and enough rows for products."""
+    _, states, _, _ = loop.split_step_inputs(loop.step.inputs)
+    rows = loop.split_step_outputs(loop.step.outputs)[2]
+    widest = 1
+    for v in (*states, *rows):
+        if type(v) is Var and c in e_axes.get(v):
+            widest = max(widest, _elements(v) * v.dtype.itemsize // c.size)
+    block = -(-ROW_BYTES // widest)
+    if any(q.row.name == "contract" and c in e_axes.get(q.outputs[0]) for q in loop.step.eqns):
+        block = max(block, DOT_ROWS)
+    return -(-block // 16) * 16 if block > 16 else 16 if widest < 256 else block
+
+
+__all__ = ["find_lane", "lane_block", "work_of_step"]
