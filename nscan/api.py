@@ -579,7 +579,7 @@ ifelse = cond
 def _trace_branch(fn, leaves, structure, dtypes=None):
     """Trace a branch; every argument is captured: (tape, structure of outputs, dtypes, captured values)."""
     with StepTrace(getattr(fn, "__name__", "branch")) as trace:
-        args = tree.unflatten(structure, [trace.handle(trace.var_of(x)) if isinstance(x, (Traced, np.ndarray)) else x for x in leaves])
+        args = tree.unflatten(structure, [_branch_argument(trace, x) for x in leaves])
         result = edge.call(fn, args)
         outs, out_tree = tree.flatten(result)
         outs = [as_array(edge.leaf(x, f"output {k} of a branch of cond")) for k, x in enumerate(outs)]
@@ -588,6 +588,15 @@ def _trace_branch(fn, leaves, structure, dtypes=None):
             outs = [astype(x, d) for x, d in zip(outs, dtypes)]
         tape, captured = trace.finish(outs)
     return tape, out_tree, found, captured
+
+
+def _branch_argument(trace, x):
+    """Hand an array on to a branch, read-only: the caller would not see what a branch that is not taken writes."""
+    if not isinstance(x, (Traced, np.ndarray)):
+        return x
+    out = trace.handle(trace.var_of(x), scalar=isinstance(x, Traced) and x.scalar)
+    out.owner = "an argument of cond"
+    return out
 
 
 def _one_signature(tapes):

@@ -49,6 +49,10 @@ class TracedArray(Traced):
     def _check_writable(self):
         if self.home.closed:
             bind(TABLE["copy"], (self,), {})
+        if self.owner is not None and self.owner.startswith(READ_ONLY):
+            maker = self.owner.removeprefix(READ_ONLY)
+            raise errors.ReadOnlyError(f"assignment destination is read-only: {maker} gives a read-only view, as in NumPy; write to the "
+                                       "array itself, or to a copy")
         if self.owner is not None:
             raise errors.ReadOnlyError(
                 f"assignment destination is read-only: {self.owner} belongs to the outside of the loop. "
@@ -379,6 +383,28 @@ def literals():
 
 # How a write to a view changes its base; filled by the rows that make views.
 TABLE_WRITE = {}
+
+
+def view(row, base, operands, params):
+    """Apply a row whose result shares the elements of its first operand, and remember that it is a view."""
+    out = bind(TABLE[row], (base, *operands), params)
+    if hasattr(base, "home") and not base.scalar:
+        out.base = base
+        out.recipe = (TABLE[row], tuple(operands), params)
+        out.base_version = base.version
+        out.owner = base.owner
+        out.scalar = False
+    return out
+
+
+def read_only(x, maker):
+    """Mark what NumPy returns as a read-only view."""
+    if isinstance(x, Traced):
+        x.owner = READ_ONLY + maker
+    return x
+
+
+READ_ONLY = "read-only view of "
 
 
 def _operator(name, reverse=False, in_place=False):

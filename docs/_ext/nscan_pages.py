@@ -221,9 +221,9 @@ def modules_page():
     """Return a table of the modules for each rung of the ladder, the lowest first."""
     report, paths = ladder.report(), ladder.modules(pathlib.Path(ns.__file__).parent)
     head, out = ("module", "what it is", "imports", "imports in functions"), []
+    names = lambda found: listed(name or "nscan" for name in sorted(found))  # noqa: E731
     for k, (name, _, what) in enumerate(ladder.RUNGS):
-        lines = [(f"``{module or '__init__'}``", first_line(paths[module]), listed(sorted(outer)),
-                  listed(sorted(inner - outer)))
+        lines = [(names([module]), first_line(paths[module]), names(outer), names(inner - outer))
                  for module, (rung, outer, inner) in report.items() if rung == k]
         out.append(f"**{k + 1}. {name}** -- {what}\n\n" + table(head, lines, "16 34 30 20"))
     return "".join(out)
@@ -313,7 +313,7 @@ class Examples:
 
 
 def gather_examples(source, folder):
-    """Copy the examples for the gallery, and write its entry in the table of contents; None without examples."""
+    """Copy the examples for the gallery and write its entry in the contents; None without examples."""
     found = sorted(source.glob("plot_*.py"))
     entry = ".. toctree::\n   :caption: Examples\n   :maxdepth: 1\n\n   gallery/index\n"
     folder.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ class Kernel:
         The block of numbers with everything filled in that does not change from call to call.
     moving : list of (position in the block, key)
         What does change.
-    contiguous : range
+    contiguous : list of int
         Arrays that must be in C order (initial values).
     capacity : int
         Room for rows of inner loops of unknown length; it doubles when it is not enough.
@@ -66,7 +66,7 @@ class Kernel:
     address: int
     template: np.ndarray
     moving: list
-    contiguous: range
+    contiguous: list
     capacity: int = CAPACITY
     steps_of_block: int = 0
     workspace: int = 0
@@ -111,7 +111,7 @@ def make_kernel(loop):
             moving.append((k, key))
     address = module.kernel.address
     kernel = Kernel(prepared, program, PROTOTYPE(address), address, template, moving,
-                    range(loop.seqs, loop.seqs + loop.states + loop.sums), steps_of_block=block_length(program))
+                    [loop.seqs + k for k in sorted(program.from_rows)], steps_of_block=block_length(program))
     lay_out(kernel)
     return kernel
 

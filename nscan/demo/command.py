@@ -11,6 +11,7 @@ import numpy as np
 from nscan.demo import model, report, text, train
 
 NEEDS = ("tqdm", "matplotlib")
+WIDTH = 80
 
 
 def parser():
@@ -22,12 +23,14 @@ def parser():
                      help="text to learn, in UTF-8")
     out.add_argument("--steps", type=_positive, default=700, metavar="N", help="minibatches")
     out.add_argument("--hidden", type=_positive, default=128, metavar="N", help="cells of the LSTM")
-    out.add_argument("--lanes", type=_positive, default=32, metavar="N", help="pieces of the text read side by side")
+    out.add_argument("--lanes", type=_positive, default=32, metavar="N",
+                     help="pieces of the text read side by side")
     out.add_argument("--length", type=_positive, default=64, metavar="N",
                      help="characters of each lane in a minibatch")
     out.add_argument("--rate", type=float, default=train.RATE, metavar="X", help="learning rate at the start")
     out.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and of the sample")
-    out.add_argument("--sample", type=_positive, default=400, metavar="N", help="characters to write at the end")
+    out.add_argument("--sample", type=_positive, default=400, metavar="N",
+                     help="characters to write at the end")
     out.add_argument("--temperature", type=float, default=0.7, metavar="X",
                      help="below 1 the sample keeps to what is likely")
     out.add_argument("--plot", type=pathlib.Path, default="nscan-loss.png", metavar="PATH",
@@ -46,7 +49,8 @@ def check_extra():
     """Stop with a message if a package of the extra ``main`` is missing."""
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        raise SystemExit(f"python -m nscan needs {' and '.join(missing)}: install the extra, pip install 'nscan[main]'")
+        raise SystemExit(f"python -m nscan needs {' and '.join(missing)}: install the extra 'main', "
+                         "pip install 'nscan[main]'")
 
 
 def main(arguments=None):
@@ -100,5 +104,6 @@ def _train(options, weights, lanes):
 def _sample(options, rng, novel, weights):
     """Let the model write, and lay it out as a quotation."""
     start = novel.encode("\n")[0] if "\n" in novel.alphabet else 0
-    codes = model.write(rng, weights, start, options.sample, options.temperature)
-    return textwrap.indent(novel.decode(codes), "  | ", lambda line: True)
+    written = novel.decode(model.write(rng, weights, start, options.sample, options.temperature))
+    lines = [part for line in written.splitlines() for part in textwrap.wrap(line, WIDTH) or [""]]
+    return "\n".join(f"  | {line}".rstrip() for line in lines)

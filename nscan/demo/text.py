@@ -72,7 +72,8 @@ class Lanes:
         self.per_pass = n // length
         self.length = length
         if not self.per_pass:
-            raise ValueError(f"a text of {len(codes)} characters is too short for {lanes} lanes of {length} characters")
+            raise ValueError(f"a text of {len(codes)} characters is too short for {lanes} lanes "
+                             f"of {length} characters")
         self.inputs = codes[:n * lanes].reshape(lanes, n).T
         self.targets = codes[1:n * lanes + 1].reshape(lanes, n).T
 

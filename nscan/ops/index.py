@@ -22,7 +22,7 @@ import dataclasses
 import numpy as np
 
 from nscan import errors
-from nscan.array import TABLE_WRITE, as_array, as_operand, astype, promotable, traced
+from nscan.array import TABLE_WRITE, as_array, as_operand, astype, promotable, traced, view
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, repeat_to, same_shape, shape_text, unbroadcast
 from nscan.trace import Traced
@@ -270,6 +270,7 @@ class _Parser:
     def __init__(self, x, index):
         self.x = x
         self.operands = []
+        self.seen = []
         self.items = self._expand(index if isinstance(index, tuple) else (index,))
         self.advanced = any(self._is_array(i) for i in self.items)
 
@@ -277,7 +278,7 @@ class _Parser:
         return hasattr(item, "shape") and len(item.shape) > 0
 
     def _expand(self, items):
-        items = [self._normal(i) for i in items]
+        items = [i for item in items for i in self._several(item)]
         used = sum(i is not None and i is not Ellipsis for i in items)
         dots = [k for k, i in enumerate(items) if i is Ellipsis]
         if len(dots) > 1:
@@ -288,6 +289,23 @@ class _Parser:
         fill = [slice(None)] * (ndim - used)
         at = dots[0] if dots else len(items)
         return items[:at] + fill + items[at + (1 if dots else 0):]
+
+    def _several(self, item):
+        """Return the indices that an item stands for: a real boolean array is one index array for each of its axes."""
+        if isinstance(item, (list, np.ndarray)) and not isinstance(item, Traced):
+            array = as_operand(item)
+            if not isinstance(array, Traced) and array.dtype.kind == "b" and array.ndim:
+                done = sum(1 for i in self.seen if i is not None)
+                want = self.x.shape[done:done + array.ndim] if Ellipsis not in self.seen else array.shape
+                if not same_shape(array.shape, want):
+                    raise errors.UnsupportedIndexError(f"boolean index of shape {shape_text(array.shape)} did not match an array of "
+                                                       f"shape {shape_text(self.x.shape)}")
+                found = list(np.nonzero(array))
+                self.seen += found
+                return found
+        out = self._normal(item)
+        self.seen.append(out)
+        return [out]
 
     def _normal(self, item):
         if item is None or item is Ellipsis or isinstance(item, (slice, Traced)):
@@ -305,10 +323,6 @@ class _Parser:
         item = as_operand(item)
         if isinstance(item, Traced):
             return item
-        if item.dtype.kind == "b":
-            if item.ndim != 1:
-                raise errors.UnsupportedIndexError("a boolean index must have one axis; use np.nonzero for more")
-            return np.nonzero(item)[0]
         if item.dtype.kind not in "iu" and item.size:
             raise errors.UnsupportedIndexError(f"arrays used as indices must be of integer type, not {item.dtype}")
         return item if item.ndim else int(item)
@@ -421,7 +435,12 @@ def parse(x, index):
 def _mask(x, index):
     """Return the mask if the index is one traced boolean array."""
     item = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    return item if isinstance(item, Traced) and item.dtype.kind == "b" else None
+    if not isinstance(item, Traced) or item.dtype.kind != "b" or not item.shape:
+        return None
+    if not same_shape(item.shape, x.shape[:len(item.shape)]):
+        raise errors.UnsupportedIndexError(f"boolean index of shape {shape_text(item.shape)} did not match an array of shape "
+                                           f"{shape_text(x.shape)}")
+    return item
 
 
 def read(x, index):
@@ -429,6 +448,10 @@ def read(x, index):
     if isinstance(index, str):
         raise errors.UnsupportedIndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "
                                            "integer arrays are valid indices")
+    mask = _mask(x, index)
+    if mask is not None:
+        from nscan.ops.mask import Selection
+        return Selection(np.copy(x), mask)
     spec, operands = parse(x, index)
     if spec.place is None and any(e[0] in ("slice", "dyn", "new") for e in spec.entries) or _has_ellipsis(index):
         return view_at(x, index, (spec, operands))
@@ -442,7 +465,6 @@ def _has_ellipsis(index):
 
 def view_at(x, index, parsed=None):
     """Read an index as a view: what is written to it is written to x."""
-    from nscan.ops.shape import view
     spec, operands = parsed or parse(x, index)
     return view("index", x, operands, {"spec": spec})
 
@@ -452,10 +474,11 @@ def assign(x, index, value):
     x._check_writable()
     if x.base is not None:
         x.sync()
-    value = as_operand(value)
     mask = _mask(x, index)
     if mask is not None:
-        return x.write(_masked(x, mask, value))
+        from nscan.ops.mask import Selection, masked
+        return x.write(masked(x, mask, value if isinstance(value, Selection) else as_operand(value)))
+    value = as_operand(value)
     spec, operands = parse(x, index)
     value = astype(value, x.dtype) if hasattr(value, "dtype") else np.asarray(value, x.dtype)[()]
     value = _fit(value, result_shape(spec, x.shape, operands))
@@ -474,16 +497,6 @@ def _fit(value, shape):
         raise errors.SizeError(f"could not broadcast input array from shape {shape_text(value.shape)} into shape "
                                f"{shape_text(shape)}")
     return value
-
-
-def _masked(x, mask, value):
-    value = astype(value, x.dtype) if hasattr(value, "dtype") else np.asarray(value, x.dtype)[()]
-    if len(getattr(value, "shape", ())):
-        raise errors.UnsupportedIndexError("an array written through a traced mask has no fixed shape; write a number, or use "
-                                           "np.where(mask, a, b)")
-    extra = len(x.shape) - len(mask.shape)
-    mask = np.reshape(mask, tuple(mask.shape) + (1,) * extra) if extra else mask
-    return bind(TABLE["select"], (mask, value, x))
 
 
 # ---------------------------------------------------------------------------------------------- functions
@@ -564,6 +577,15 @@ def copyto(dst, src, casting="same_kind", where=True):
         dst[...] = np.where(where, src, dst)
     else:
         dst[...] = src
+
+
+@composite(np.putmask)
+def putmask(a, mask, values):
+    """Write a number, or the same places of an array, where a mask holds."""
+    values = as_operand(values)
+    if len(getattr(values, "shape", ())) and not same_shape(values.shape, a.shape):
+        raise errors.UnsupportedError("np.putmask on traced arrays needs a number or an array of the same shape")
+    a[...] = np.where(mask, values, a)
 
 
 @composite(np.choose)

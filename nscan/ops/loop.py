@@ -55,8 +55,7 @@ def run_adjoint(values, runner, loop, active, with_ct):
     arrays = []
     for x in operands:
         if isinstance(x, rule.Zero):
-            shape = tuple(int(d) for d in x.shape)
-            arrays.append(np.zeros(shape, x.dtype))
+            arrays.append(np.broadcast_to(np.zeros((), x.dtype), tuple(int(d) for d in x.shape)))
         elif isinstance(x, rule.Hidden):
             arrays.append(x.residual.arrays[x.index])
         else:

@@ -12,6 +12,7 @@ product), so the vjp of a holomorphic row multiplies by the conjugate of its par
 import numpy as np
 
 from nscan import errors
+from nscan.array import TABLE_WRITE, view
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, pointwise, unbroadcast, zeros_like
 
 F64 = np.dtype("f8")
@@ -319,24 +320,40 @@ custom("real", kind="pointwise", eager=np.real, partials=("1",), infer=lambda a:
        vjp=lambda cotangents, at: [_to_dtype(cotangents[0], at.dtype(0))], spelling={"*": "a", "c": ("ar",)})
 custom("imag", kind="pointwise", eager=lambda a: np.imag(a).copy(), partials=("1",),
        infer=lambda a: ((a.shape, _abs_dtype(a.dtype)),), jvp=lambda tangents, at: (np.imag(tangents[0]),),
-       vjp=lambda cotangents, at: [_to_dtype(cotangents[0], at.dtype(0)) * _imaginary_unit(at.dtype(0))],
-       spelling={"c": ("ai",)})
+       vjp=lambda cotangents, at: [_complex(np.zeros_like(cotangents[0]), cotangents[0])], spelling={"c": ("ai",)})
 
 
-def _imaginary_unit(dtype):
-    return np.asarray(1j, dtype)[()]
+def _complex(x, y):
+    """Complex number of two real parts (``x + 1j*y`` would make NaN of infinities)."""
+    return bind(TABLE["complex"], (x, y))
+
+
+def _complex_eager(x, y):
+    out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), f"c{2 * x.dtype.itemsize}")
+    out.real, out.imag = x, y
+    return out[()]
+
+
+custom("complex", kind="pointwise", eager=_complex_eager, partials=("1", "1j"),
+       infer=lambda a, b: ((broadcast(a.shape, b.shape), np.dtype(f"c{2 * a.dtype.itemsize}")),),
+       jvp=lambda tangents, at: (_complex(*[zeros_like(at, i) if t is None else t for i, t in enumerate(tangents)]),),
+       vjp=lambda cotangents, at: [unbroadcast(np.real(cotangents[0]), at.shape(0)) if at.needs[0] else None,
+                                   unbroadcast(np.imag(cotangents[0]), at.shape(1)) if at.needs[1] else None],
+       spelling={"f": ("a", "b")})
+TABLE_WRITE["real"] = lambda base, content, operands, params: _complex(content, bind(TABLE["imag"], (base,)))
+TABLE_WRITE["imag"] = lambda base, content, operands, params: _complex(bind(TABLE["real"], (base,)), content)
 
 
 @composite(np.real)
 def real(val):
-    """Real part; a real array is its own."""
-    return bind(TABLE["real"], (val,)) if val.dtype.kind == "c" else val
+    """Real part, a view; a real array is its own."""
+    return view("real", val, (), {}) if val.dtype.kind == "c" else val
 
 
 @composite(np.imag)
 def imag(val):
-    """Imaginary part; zeros for a real array."""
-    return bind(TABLE["imag"], (val,)) if val.dtype.kind == "c" else np.zeros_like(val)
+    """Imaginary part, a view; zeros for a real array."""
+    return view("imag", val, (), {}) if val.dtype.kind == "c" else np.zeros_like(val)
 
 
 @composite(np.fabs)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import TABLE_WRITE, as_array, as_operand, astype
+from nscan.array import TABLE_WRITE, as_array, as_operand, astype, read_only, view
 from nscan.ops.reduction import _cut, axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, full, linear, repeat_to, same_shape, shape_text, unbroadcast
 
@@ -85,18 +85,6 @@ def _write_reshape(base, content, operands, params):
 TABLE_WRITE["reshape"] = _write_reshape
 TABLE_WRITE["transpose"] = lambda base, content, operands, params: np.transpose(
     content, tuple(int(k) for k in np.argsort(params["perm"])))
-
-
-def view(row, base, operands, params):
-    """Apply a row whose result shares the elements of its first operand, and remember that it is a view."""
-    out = bind(TABLE[row], (base, *operands), params)
-    if hasattr(base, "home") and not base.scalar:
-        out.base = base
-        out.recipe = (TABLE[row], tuple(operands), params)
-        out.base_version = base.version
-        out.owner = base.owner
-        out.scalar = False
-    return out
 
 
 # ---------------------------------------------------------------------------------------------- functions
@@ -194,7 +182,9 @@ def broadcast_to(array, shape, subok=False):
     if not same_shape(broadcast(array.shape, shape), shape):
         raise errors.SizeError(f"cannot broadcast shape {shape_text(array.shape)} to {shape_text(shape)}")
     template, sizes = split_shape(shape)
-    return array if same_shape(array.shape, shape) else bind(TABLE["broadcast_to"], (array, *sizes), {"template": template})
+    if same_shape(array.shape, shape):
+        return array
+    return read_only(bind(TABLE["broadcast_to"], (array, *sizes), {"template": template}), "np.broadcast_to")
 
 
 @composite(np.broadcast_arrays)
@@ -528,7 +518,7 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     moved = np.transpose(a, (*rest, i, j))
     rows = np.arange(max(0, -offset), max(0, min(a.shape[i], a.shape[j] - offset)))
     from nscan.ops.index import view_at
-    return view_at(moved, (Ellipsis, rows, rows + offset))
+    return read_only(view_at(moved, (Ellipsis, rows, rows + offset)), "np.diagonal")
 
 
 @composite(np.diag)

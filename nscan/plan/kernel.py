@@ -14,7 +14,7 @@ from nscan.plan import dots, special
 from nscan.plan.axes import ONE, Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
-from nscan.plan.loops import Steps, register_points
+from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.nests import Body, block_rows, copy, workspace
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder
@@ -53,6 +53,8 @@ class Program:
         Lanes of a part.
     lane_sums : frozenset of int
         Sums that have the axis themselves.
+    from_rows : frozenset of int
+        States that live in rows: their initial values must be in C order.
     work : int
         Rough cost of a step (all lanes), in multiplications.
     """
@@ -70,6 +72,7 @@ class Program:
     lane: int
     lane_block: int
     lane_sums: frozenset
+    from_rows: frozenset
     work: int
 
     @property
@@ -108,7 +111,9 @@ class _Planner:
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
-        self.lane = find_lane(self.axes, loop, self.stages)
+        self.lane = find_lane(self.axes, loop)
+        news = loop.split_step_outputs(step.outputs)[0]
+        self.from_rows = {k for k, new in enumerate(news) if row_of_state(new, self.row_vars, states) >= 0}
 
     def elements(self):
         """Make the elements of a part, with operands defined."""
@@ -120,8 +125,9 @@ class _Planner:
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
             e.define[v] = Place(("in", k), base, strides, v.dtype)
-        for k, v in enumerate((*self.states, *self.sums), len(self.seqs)):
-            e.define[v] = self.whole(e, v, ("in", k), self.params.get(b, ("address", k)))
+        for k, v in enumerate(self.states, len(self.seqs)):
+            if k - len(self.seqs) in self.from_rows:
+                e.define[v] = self.whole(e, v, ("in", k), self.params.get(b, ("address", k)))
         e.define[self.n] = ("scalars", {(): (self.params.get(b, ("steps",)),)})
         for v, x in zip(self.const_vars, self.consts):
             e.define[v] = e.define[x]
@@ -182,7 +188,10 @@ class _Part:
         rows = [None if k in stages.post_rows else out for k, out in enumerate(self.outs)]
         n = e.elem(p.n, ())[0]
         sources = [p.by_step(e, e.define[v]) for v in p.seqs]
-        self.steps = Steps(e, p.loop, n, sources, rows, stages)
+        first = len(p.rows)
+        self.homes = [p.out(e, first + k, v) for k, v in enumerate(p.finals[:len(p.states)])]
+        self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
+        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes)
         self.invariant = [workspace(e, v) for v in stages.from_invariant]
         self.pre = [block_rows(e, v) for v in stages.from_pre]
         self.core = [self._core_rows(v) for v in stages.from_core]
@@ -250,7 +259,7 @@ def plan(loop):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   work_of_step(p.axes, loop))
+                   frozenset(p.from_rows), work_of_step(p.axes, loop))
 
 
 def _start(p):
@@ -324,13 +333,12 @@ def _end(p):
     if part.count is not None:
         n = e.load(part.count, ())[0]
     hows = part.steps.finals(part.load_carried(), n)
-    first = len(p.rows)
-    for k, (v, final, how) in enumerate(zip((*p.state_vars, *p.sum_vars), p.finals, hows)):
+    for v, home, how in zip((*p.state_vars, *p.sum_vars), part.homes, hows):
         e.define[v] = how
-        is_sum = k >= len(p.state_vars)
-        store_value(e, v, (p.partial if is_sum else p.out)(e, first + k, final))
+        if not (type(how) is Place and how.slot == home.slot):
+            store_value(e, v, home)
     if part.count is not None:
-        address = p.params.get(e.b, ("address", len(p.inputs) - 1 + first + len(p.finals)))
+        address = p.params.get(e.b, ("address", len(p.inputs) - 1 + len(p.rows) + len(p.finals)))
         e.store(Place(("out", "count"), address, (), INT), (), (n,))
     return part.statements()
 

@@ -8,7 +8,7 @@ depend on the number of threads.
 
 import numpy as np
 
-from nscan.plan.nests import WEIGHTS, sources
+from nscan.plan.nests import WEIGHTS, sources, split_sums
 from nscan.plan.stages import COSTLY
 from nscan.tape import Var
 
@@ -16,7 +16,7 @@ ROW_BYTES = 4096
 DOT_ROWS = 16
 
 
-def find_lane(axes, loop, stages):
+def find_lane(axes, loop):
     """Return the axis class to split, or None."""
     step = loop.step
     if loop.stop:
@@ -29,10 +29,28 @@ def find_lane(axes, loop, stages):
         for c in axes.get(v):
             if not c.unrolled and not c.dynamic and not c.stepped and c not in found:
                 found.append(c)
-    ends = {t for _, t in (*stages.core_terms, *stages.post_terms) if type(t) is Var}
-    ends -= {v for q in step.eqns if q.row.name != "add" or q.outputs[0] not in step.outputs for v in sources(q)}
+    ends = sum_ends(loop)
     good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]
     return max(good, key=lambda c: _reach(axes, carriers, c), default=None)
+
+
+def sum_ends(loop):
+    """Values that go nowhere but into sums, by linear steps: parts of them may be added up afterwards."""
+    _, _, sums, _ = loop.split_step_inputs(loop.step.inputs)
+    new_sums = loop.split_step_outputs(loop.step.outputs)[1]
+    eqns, terms = split_sums(loop.step.eqns, {new: (v, k) for k, (v, new) in enumerate(zip(sums, new_sums))})
+    ends = {t if type(t) is Var else t.inputs[1] for t, _ in terms}
+    used = {v for v in loop.step.outputs if v not in new_sums}
+    for q in reversed(eqns):
+        linear = q.row.name in ("sum", "reshape", "transpose", "negative")
+        if linear and q.outputs[0] in ends and q.outputs[0] not in used:
+            ends.add(q.inputs[0])
+        else:
+            used.update(sources(q))
+    for q in eqns:
+        if not (q.row.name in ("sum", "reshape", "transpose", "negative") and q.outputs[0] in ends):
+            used.update(sources(q))
+    return ends - used
 
 
 def _reach(axes, carriers, c):
@@ -53,7 +71,7 @@ def mixes(axes, q, c, ends=()):
         return False
     ended = q.outputs[0] in ends
     if kind == "reduction":
-        return not ended and any(axes.get(q.inputs[0])[a] is c for a in q.params["axes"])
+        return not (ended and name == "sum") and any(axes.get(q.inputs[0])[a] is c for a in q.params["axes"])
     if name == "contract":
         return not out and any(has) and not ended
     if name == "reshape":
@@ -61,6 +79,8 @@ def mixes(axes, q, c, ends=()):
     if name == "concatenate":
         k = q.params["axis"]
         return any(axes.get(v)[k] is c for v in (*q.inputs, *q.outputs) if type(v) is Var)
+    if name == "index_add" and not out and not has[0] and q.inputs[1] in ends:
+        return any(has[2:])
     if name in ("index", "index_update", "index_add"):
         return _index_mixes(axes, q, c, has)
     if kind in ("running", "order") and "axis" in q.params:

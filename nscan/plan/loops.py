@@ -49,16 +49,20 @@ class Steps:
         Where rows go; the first axis is the step. None for one that is not stored here.
     stages : Stages or None
         Which equations and terms of sums run here; all of them by default.
+    homes : sequence of Place
+        Where final states and sums go; one that is written to in parts lives there from the start.
     """
 
-    def __init__(self, e, loop, n, sources, rows, stages=None):
+    def __init__(self, e, loop, n, sources, rows, stages=None, homes=()):
         self.e, self.loop, self.n, self.sources, self.rows, self.stages = e, loop, n, sources, rows, stages
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
         self.is_outer = stages is not None
         self.eqns, self.terms = self._equations()
-        self.states = [self._plan(v, new) for v, new in zip(self.state_vars, self.new_states)]
+        homes = homes or [None] * (loop.states + loop.sums)
+        self.states = [self._plan(v, new, home) for v, new, home in zip(self.state_vars, self.new_states, homes)]
+        self.homes = homes[loop.states:]
         self.sums = [self._plan_sum(k, v, new) for k, (v, new) in enumerate(zip(self.sum_vars, self.new_sums))]
 
     def _equations(self):
@@ -70,16 +74,15 @@ class Steps:
         return eqns, [(k, t) for t, k in terms]
 
     # ------------------------------------------------------------------------------------------ planning
-    def _plan(self, v, new):
+    def _plan(self, v, new, home):
         e = self.e
         if not e.looped(v):
             return StatePlan(v, new, "registers")
-        for k, row in enumerate(self.row_vars):
-            if row is new and type(new) is Var and new not in self.state_vars and self.rows[k] is not None and (
-                    self.is_outer or self.rows[k].contiguous):
-                return StatePlan(v, new, "rows", row=k)
+        row = row_of_state(new, self.row_vars, self.state_vars)
+        if row >= 0 and self.rows[row] is not None and (self.is_outer or self.rows[row].contiguous):
+            return StatePlan(v, new, "rows", row=row)
         if self._is_written(v, new):
-            place = workspace(e, v)
+            place = home or workspace(e, v)
             e.writable.add(place.slot)
             return StatePlan(v, new, "one", place)
         return self._two_buffers(v, new)
@@ -108,7 +111,7 @@ class Steps:
         plain = all(type(t) is Var for n, t in self.terms if n == k)
         if not self.e.looped(v) and plain:
             return StatePlan(v, new, "registers")
-        return StatePlan(v, new, "one", workspace(self.e, v))
+        return StatePlan(v, new, "one", self.homes[k] or workspace(self.e, v))
 
     # ------------------------------------------------------------------------------------------ emission
     def start(self, state_inits, sum_inits):
@@ -282,6 +285,13 @@ class Steps:
             else:
                 out.append(self.place_at(s, n))
         return out
+
+
+def row_of_state(new, row_vars, state_vars):
+    """Which row of a loop is the new value of a state, or -1."""
+    if type(new) is not Var or new in state_vars:
+        return -1
+    return next((k for k, row in enumerate(row_vars) if row is new), -1)
 
 
 def at_row(e, source, row):
