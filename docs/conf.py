@@ -35,7 +35,7 @@ numpydoc_class_members_toctree = False
 # longer than a few seconds). NSCAN_DOCS_GALLERY=0 runs none. Without examples there is no gallery.
 examples = gather_examples(HERE.parent / "examples", HERE / "_generated")
 if examples is None:
-    exclude_patterns.append("gallery")
+    exclude_patterns += ["gallery", "sg_execution_times.rst"]
 else:
     extensions.append("sphinx_gallery.gen_gallery")
     sphinx_gallery_conf = {

@@ -25,7 +25,9 @@ def picture():
     y, x = np.mgrid[:HEIGHT, :WIDTH] / HEIGHT
     disc = np.hypot(y - 0.5, x - 0.45) < 0.3
     bar = (np.abs(y - 0.25) < 0.08) & (x > 0.6)
-    red, green, blue = 0.2 + 0.3 * x + 0.4 * disc, 0.3 + 0.2 * y + 0.5 * bar, 0.6 - 0.3 * x - 0.2 * disc + 0.3 * bar
+    red = 0.2 + 0.3 * x + 0.4 * disc
+    green = 0.3 + 0.2 * y + 0.5 * bar
+    blue = 0.6 - 0.3 * x - 0.2 * disc + 0.3 * bar
     return np.stack([red, green, blue])
 
 

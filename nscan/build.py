@@ -96,21 +96,37 @@ def build(text, features):
     module
         Its `kernel.address` is the address of the compiled function.
     """
-    name = kernel_name(text, features)
+    return build_text(kernel_name(text, features), lambda cache: source(text, features, cache))
+
+
+def build_text(name, text):
+    """Execute generated text as a module, from a file of its name where that can be written.
+
+    Parameters
+    ----------
+    name : str
+        Says what is in the text: two texts never share a name.
+    text : callable
+        ``text(cache)`` gives it, for a file (cache=True) or for memory.
+
+    Returns
+    -------
+    module
+    """
     found = sys.modules.get(name)
-    if found is not None and hasattr(found, "kernel"):
+    if found is not None:
         return found
     where = folder()
     if where is not None:
         file = where / f"{name}.py"
         try:
             if not file.exists():
-                write(file, source(text, features, True))
+                write(file, text(True))
                 shrink(where)
             return load(name, file)
         except (OSError, ValueError, EOFError, SyntaxError, ImportError):
             discard(where, name)
-    return in_memory(name, source(text, features, False))
+    return in_memory(name, text(False))
 
 
 def source(text, features, cache):

@@ -22,6 +22,7 @@ import sys
 import numpy as np
 
 from nscan import errors
+from nscan.tape import Var
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,12 +106,13 @@ class Point:
         return self._read(self._outputs[j])
 
     def shape(self, i):
-        """Shape of input i (costs nothing)."""
-        return getattr(self._inputs[i], "shape", ())
+        """Shape of input i; run-time sizes are read, the others cost nothing."""
+        shape = getattr(self._inputs[i], "shape", ())
+        return tuple([self._read(d) if type(d) is Var else d for d in shape])
 
     def ndim(self, i):
         """Number of axes of input i."""
-        return len(self.shape(i))
+        return len(getattr(self._inputs[i], "shape", ()))
 
     def dtype(self, i):
         """Return the dtype of input i (costs nothing)."""

@@ -169,7 +169,7 @@ class StepTrace(Trace):
         return array
 
     def _dim(self, d):
-        return d if type(d) is int else self.lift(d)
+        return d if type(d) is int else self.var_of(d)
 
     def handle(self, var, scalar=None):
         """Return the traced array of a Var."""

@@ -31,3 +31,9 @@ def _special(name):
 def _helper(name):
     from nscan.cpu import helpers
     return helpers.address(name)
+
+
+def lapack_address(name, k):
+    """Address of one of the LAPACK routines of a helper."""
+    from nscan.cpu import helpers
+    return helpers.lapack_addresses(name)[k]

@@ -644,6 +644,7 @@ class Printer:
         out = self.b.call(self.b.inttoptr(self.get(address), function.as_pointer()), args)
         if result is not None:
             self.values[result] = out
+            self.dtypes[result] = "i8"
 
     def print_fail(self, condition, reason, equation, step, first, second):
         """Record a failure, if it is the first one."""

@@ -107,6 +107,8 @@ def make_kernel(loop):
             template[k] = program.numbers[key[1]]
         elif key[0] == "function":
             template[k] = library.address(key[1])
+        elif key[0] == "lapack":
+            template[k] = library.lapack_address(key[1], key[2])
         elif key[0] in ("address", "stride", "workspace", "steps", "partial"):
             moving.append((k, key))
     address = module.kernel.address

@@ -471,6 +471,9 @@ def view_at(x, index, parsed=None):
 
 def assign(x, index, value):
     """``x[index] = value``."""
+    if x.scalar:
+        raise errors.UnsupportedError("a number does not support item assignment: x[i] of one element and a sum are numbers, not views, "
+                                      "as in NumPy; write to the array, x[i] = value, or make an array, ns.array(number)")
     x._check_writable()
     if x.base is not None:
         x.sync()

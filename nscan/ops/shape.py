@@ -383,7 +383,9 @@ def _anchored(a, value, template, sizes):
     """Make a filled array on the trace of a (no input of the row need be traced)."""
     trace = a.home
     if trace.symbolic:
-        return trace.process(TABLE["fill"], (value, *sizes), {"template": template})
+        out = trace.process(TABLE["fill"], (value, *sizes), {"template": template})
+        out.scalar = False
+        return out
     out = np.full(template, value) if not sizes else bind(TABLE["fill"], (value, *sizes), {"template": template})
     return trace.new_constant(out)
 
@@ -411,7 +413,10 @@ def full_like(a, fill_value, dtype=None, order="K", subok=True, shape=None, *, d
 @composite(np.copy)
 def copy(a, order="K", subok=False):
     """Copy an array: what is written to one is not seen by the other."""
-    return bind(TABLE["copy"], (a,))
+    out = bind(TABLE["copy"], (a,))
+    if hasattr(out, "home"):
+        out.scalar = False
+    return out
 
 
 @composite(np.flip)

@@ -13,6 +13,7 @@ key                          number
 ("partial", k)               bytes between the parts of a sum, array k (0: all write to one array)
 ("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
+("lapack", name, k)          address of the LAPACK routine k of a helper
 ("steps",)                   number of steps of the outermost loop
 ("block",)                   largest number of steps of a block (sizes of slots only)
 ===========================  ==================================================================

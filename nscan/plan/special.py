@@ -222,8 +222,10 @@ def emit_sort(body, s):
     if eqn.inputs[0].dtype.kind == "c":
         kind = eqn.inputs[0].dtype.str[1:]
     address = e.params.get(e.b, ("function", f"{eqn.row.name}_{kind}"))
+    scratch = slot_base(e, e.params.new_slot(8, [bound_of(e.axes.get(v)[axis])]))
     for_each_row(e, v, axis, lambda at: e.b.statement(
-        "call", "row", address.id, (e.address(keys, at).id, e.address(out, at).id, e.dim(v, axis).id)), {keys.slot, out.slot})
+        "call", "row", address.id, (e.address(keys, at).id, e.address(out, at).id, e.dim(v, axis).id, scratch.id)),
+        {keys.slot, out.slot})
     e.b.wrote(keys.slot)
     e.b.wrote(out.slot)
     set_place(body, v, out)
@@ -262,7 +264,13 @@ def emit_library(body, s):
     operands = [matrix_copy(e, x) for x in eqn.inputs]
     outs = [workspace(e, v) for v in eqn.outputs]
     kind = a.dtype.str[1:]
-    address = e.params.get(e.b, ("function", f"{eqn.row.name}_{kind}"))
+    name = f"{eqn.row.name}_{kind}"
+    address = e.params.get(e.b, ("function", name))
+    routines = [e.params.get(e.b, ("lapack", name, k)) for k in range(2)]
+    widest = max(((d, k) for k, d in enumerate(a.shape[-2:])), default=(1, 0))[1] - 2
+    bound = bound_of(e.axes.get(a)[widest])
+    right = bound_of(e.axes.get(eqn.inputs[1])[-1]) if len(eqn.inputs) > 1 else 1
+    scratch = [slot_base(e, e.params.new_slot(16, sizes)) for sizes in ([12, bound, bound, right], [64, bound, right])]
     depth = len(eqn.outputs[0].shape) - {"solve": 2, "inv": 2, "cholesky": 2, "det": 0, "slogdet": 0, "eigh": 1, "svd": 2,
                                          "qr": 2}[eqn.row.name]
     sizes = [e.dim(a, len(a.shape) - 2), e.dim(a, len(a.shape) - 1),
@@ -272,7 +280,8 @@ def emit_library(body, s):
         if k == depth:
             pointers = [e.address(p, _batch(e, x, at)).id for x, p in zip((*eqn.inputs, *eqn.outputs), (*operands, *outs))]
             status = e.b.new("i8")
-            e.b.statement("call", "matrix", address.id, (*pointers, *[n.id for n in sizes]), status.id)
+            extra = [n.id for n in (*sizes, *routines, *scratch)]
+            e.b.statement("call", "matrix", address.id, (*pointers, *extra), status.id)
             reason = "definite" if eqn.row.name == "cholesky" else "singular"
             e.fail(e.b.op("ne", "b1", status, e.b.const(0)), reason, eqn)
             return None
