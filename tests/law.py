@@ -247,3 +247,8 @@ def while_loop(cond, body, init, max_steps=None):
 
     _, finals = run(step, None, leaves(init), None, max_steps if cond(init) else 0, False, None, None)
     return rebuild(init, iter(finals))
+
+
+def cond(pred, then, other, *args):
+    """Return what the taken function returns."""
+    return (then if pred else other)(*args)

@@ -6,7 +6,6 @@ law (never of nscan).
 """
 
 import dataclasses
-import functools
 
 import law
 import numpy as np
@@ -157,7 +156,7 @@ def grid():
 # --------------------------------------------------------------------------------------------------- arrays
 def laid_out(x, order):
     """Return equal arrays with another memory order."""
-    if order == "F":
+    if order == "F" and x.ndim:
         return np.asfortranarray(x)
     if order == "strided" and x.ndim:
         wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
@@ -177,6 +176,7 @@ class Inputs:
     constants: list
     index: object
     flag: object
+    start: int = 0
 
 
 def inputs(case, dtype=None):
@@ -197,12 +197,12 @@ def inputs(case, dtype=None):
     states = [draw(*([] if t == (-1,) else [-min(t) + case.extra[2]]), *s) for t, s in zip(case.states, starts, strict=True)]
     constants = [draw(*case.shape), draw()]
     count = max(case.steps, case.n_steps or 0, case.stop + 1) + 1
-    index = rng.integers(0, case.shape[0] if case.shape else 1, count)
+    index = rng.integers(0, case.shape[0] if case.shape else 2, count)
     flag = np.where(np.arange(count) == case.stop, 5.0, 0.0)
     return Inputs(seqs, states, constants, index, flag)
 
 
-def floats(case, given):
+def floats(given):
     """The arrays that carry derivatives, as one flat tuple."""
     return (*given.seqs, *given.states, *given.constants)
 
@@ -226,7 +226,7 @@ def zeros(w):
     return 0.0 * w
 
 
-def inner(case, lib, base, h, w):
+def inner(case, lib, base, h, w, index):
     """What stands in the step besides arithmetic: uses base, a state (or base again), a constant."""
     def grow(g):
         return bounded(0.7 * g + 0.2 * w + base)
@@ -244,7 +244,7 @@ def inner(case, lib, base, h, w):
     if case.inside == "map":
         return np.sum(lib.map(lambda y, w: bounded(y * w + base), [np.stack([base, h])], [w]), axis=0)
     if case.inside == "cond":
-        return lib.cond(np.sum(np.real(h)) > -0.123, lambda b, g: bounded(b * w + g), lambda b, g: grow(b) - g, base, h)
+        return lib.cond(index % 2 == 0, lambda b, g: bounded(b * w + g), lambda b, g: grow(b) - g, base, h)
     return zeros(base)
 
 
@@ -289,7 +289,7 @@ def make_step(case, lib):
         base = w + 0.0 if base is None else base * c + 0.1 * w
         old = hs[0][0] if hs else base * 0.5
         h = old + zeros(w) if case.scalar_start or not hs else old
-        extra = inner(case, lib, base, h, w)
+        extra = inner(case, lib, base, h, w, index)
         h = written(case, base, h, w, index)
         news = [bounded(base * (0.5 + k) + 0.3 * h + 0.4 * extra + 0.2 * group[-1]) for k, group in enumerate(hs)]
         rows = [np.sin(np.real(base)) * (k + 1.0) + h * extra if k else base * h - extra for k in range(case.rows)]
@@ -329,11 +329,11 @@ def run_scan(case, lib, given, options):
         outs = (*news, *([count + 1] if counted else []), *rows)
         return outs if stop is None else (outs, lib.until(stop))
 
-    needs_steps = case.until == "flag" or case.write == "index"
+    needs_steps = case.until == "flag" or case.write == "index" or case.inside == "cond"
     sequences = [dict(input=x, taps=list(t)) if t != (0,) else x for x, t in zip(given.seqs, case.seqs, strict=True)]
     sequences += [given.index, given.flag] if needs_steps else []
     states = [dict(initial=x, taps=list(t)) if t != (-1,) else x for x, t in zip(given.states, case.states, strict=True)]
-    states += [np.int64(0)] if counted else []
+    states += [np.int64(given.start)] if counted else []
     outs = lib.scan(flat, sequences, [*states, *[None] * case.rows], constants_of(case, given), n_steps=case.n_steps,
                     go_backwards=case.backwards, return_list=True, **options)
     return tuple(outs)
@@ -351,7 +351,7 @@ def run_loop(case, lib, given, options):
     ws = constants_of(case, given)
     xs = dict(xs=[x[:n] for x in given.seqs], index=given.index[:n], flag=given.flag[:n])
     options = {**options, "reverse": case.backwards}
-    final, ys = lib.loop(body, dict(h=tuple(given.states), k=np.int64(0)), xs, **options)
+    final, ys = lib.loop(body, dict(h=tuple(given.states), k=np.int64(given.start)), xs, **options)
     return (*final["h"], final["k"], *ys) if counted else (*final["h"], *ys)
 
 
@@ -396,43 +396,160 @@ def functional(case, lib, given, options=None):
         parts = list(arrays)
         seqs, parts = parts[:len(given.seqs)], parts[len(given.seqs):]
         states, constants = parts[:len(given.states)], parts[len(given.states):]
-        outs = run(case, lib, Inputs(seqs, states, constants, given.index, given.flag), options)
+        outs = run(case, lib, Inputs(seqs, states, constants, given.index, given.flag, given.start), options)
         return tuple(x for x in outs if x.dtype.kind in "fc")
     return f
 
 
+def executed(case, given):
+    """Number of steps that run."""
+    outs = run(case, law, given)
+    if case.api == "loop" and case.until:
+        return int(outs[len(case.states)]) - given.start
+    return case.steps if case.api in ("loop", "map") else len(outs[0])
+
+
+def steps_from(case, given, first, last):
+    """The loop of steps first to last - 1 alone, its states not yet set: (case, inputs)."""
+    def cut(x):
+        if case.api == "scan":
+            return x[:len(x) - first] if case.backwards else x[first:]
+        n = case.steps
+        return x[n - last:n - first] if case.backwards else x[first:last]
+
+    part = dataclasses.replace(case, steps=last - first, n_steps=last - first if case.api == "scan" else None)
+    return part, dataclasses.replace(given, seqs=[cut(x) for x in given.seqs], index=cut(given.index), flag=cut(given.flag),
+                                     start=given.start + first)
+
+
 def truncated_law(case, given):
-    """The law with its first steps held at the given point; the others see the arrays that the function is called with."""
-    n = len(run(case, law, given)[-1]) if case.api != "map" else case.steps
-    if case.api == "loop":
-        n = int(run(dataclasses.replace(case, until=case.until or "never"), law, given)[len(case.states)])
+    """The law whose first steps are held at the given point; the last ones see the arrays that the function is called with."""
+    n = executed(case, given)
     head = n - case.truncate
     if head <= 0:
         return functional(case, law, given)
-    start = dataclasses.replace(case, truncate=-1)
-    kept = [np.array(x) for x in floats(case, given)]
+    first = run(*(lambda part: (part[0], law, part[1]))(steps_from(case, given, 0, head)))
+    middle = [last_rows(x, t, out) for x, t, out in zip(given.states, case.states, first, strict=False)]
 
     def f(*arrays):
-        # The law at the given point, but rows and states of the last steps move: replay step by step.
-        return replay(start, given, kept, arrays, head)
+        parts = list(arrays)
+        moved = dataclasses.replace(given, seqs=parts[:len(given.seqs)], constants=parts[len(given.seqs) + len(given.states):])
+        part, later = steps_from(case, moved, head, n)
+        outs = run(part, law, dataclasses.replace(later, states=middle))
+        return tuple(x for x in joined(case, first, outs) if x.dtype.kind in "fc")
     return f
 
 
-def replay(case, given, kept, arrays, head):
-    """Run the law with floats `kept` in the first steps and `arrays` later, by letting each step choose."""
-    count = [0]
-    pairs = [np.stack([a, b]) for a, b in zip(kept, arrays, strict=True)]
-    ns_, nh = len(given.seqs), len(given.states)
-    settled = {}
+def last_rows(initial, taps, out):
+    """The values of a state that the step after `out` sees (`out`: its rows, or in `loop` its last value)."""
+    if np.ndim(out) == np.ndim(initial) and taps == (-1,):
+        return out
+    if taps == (-1,):
+        return out[-1]
+    before = np.broadcast_to(initial[:-min(taps)].reshape(-min(taps), *[1] * (out.ndim - initial.ndim), *initial.shape[1:]),
+                             (-min(taps), *out.shape[1:]))
+    return np.concatenate([before, out])[min(taps):]
 
-    class Switching:
-        """The law, its steps told how far the loop is."""
 
-        until, cond, while_loop, map = law.until, staticmethod(law.cond), staticmethod(law.while_loop), staticmethod(law.map)
+def joined(case, first, later):
+    """Outputs of a whole loop from those of its first and its last steps."""
+    finals = len(case.states) + bool(case.until) if case.api == "loop" else 0
+    rows = [np.concatenate([b, a] if case.api == "loop" and case.backwards else [a, b]) for a, b in zip(first[finals:], later[finals:], strict=True)]
+    return (*later[:finals], *rows)
 
-    def frozen_run():
-        return law_states(case, Inputs([p[0] for p in pairs[:ns_]], [p[0] for p in pairs[ns_:ns_ + nh]], [p[0] for p in pairs[ns_ + nh:]],
-                                       given.index, given.flag))
-    del count, settled, Switching
-    first = frozen_run()
-    return tail(case, given, first, arrays, head)
+
+def assert_same(case, got, want):
+    """Compare types and shapes exactly, floats to 64 ulp of the largest value."""
+    assert len(got) == len(want), (case, len(got), len(want))
+    for g, w in zip(got, want, strict=True):
+        assert (g.dtype, g.shape) == (w.dtype, w.shape), (case, g.dtype, g.shape, w.dtype, w.shape)
+        if w.dtype.kind in "fc":
+            slack = 64 * np.finfo(w.dtype).eps
+            np.testing.assert_allclose(g, w, rtol=slack, atol=slack * max(1.0, np.max(np.abs(w), initial=0.0)), err_msg=str(case))
+        else:
+            np.testing.assert_array_equal(g, w, err_msg=str(case))
+
+
+def check(case, order=2):
+    """Compare values and derivatives of a case with the law."""
+    given = inputs(case)
+    before = [np.array(x) for x in floats(given)]
+    options = {"truncate_gradient": case.truncate} if case.truncate != -1 else {}
+    assert_same(case, run(case, ns, given, options), run(case, law, given))
+    f = functional(case, ns, given, options)
+    wide = given if case.dtype == "f8" or case.dtype == "c16" else inputs(case, "f8")
+    g = functional(case, law, wide) if case.truncate == -1 else truncated_law(case, wide)
+    if f(*floats(given)):
+        check_derivatives(case, f, g, floats(given), [np.array(x) for x in floats(wide)], order)
+    for x, old in zip(floats(given), before, strict=True):
+        np.testing.assert_array_equal(x, old, err_msg=str(case))
+
+
+# Central differences: places, weights, order of the derivative, step.
+FIRST = ((-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12), 1, 1e-3)
+SECOND = ((-3, -2, -1, 0, 1, 2, 3), (1 / 90, -3 / 20, 3 / 2, -49 / 18, 3 / 2, -3 / 20, 1 / 90), 2, 8e-3)
+THIRD = ((-4, -3, -2, -1, 1, 2, 3, 4), (7 / 240, -3 / 10, 169 / 120, -61 / 30, 61 / 30, -169 / 120, 3 / 10, -7 / 240), 3, 2e-2)
+
+
+def differences(f, args, v, rule):
+    """Derivative of a tuple of arrays along v by central differences."""
+    places, weights, order, h = rule
+    outs = [f(*[x + k * h * d for x, d in zip(args, v, strict=True)]) for k in places]
+    return [sum(w * out[i] for w, out in zip(weights, outs, strict=True)) / h ** order for i in range(len(outs[0]))]
+
+
+def inner_product(a, b):
+    """Real inner product of lists of arrays."""
+    return float(sum(np.sum(np.real(np.conj(x) * y)) for x, y in zip(a, b, strict=True)))
+
+
+def like(x, rng):
+    v = rng.standard_normal(np.shape(x))
+    return np.asarray(v + 1j * rng.standard_normal(np.shape(x)) if x.dtype.kind == "c" else v, x.dtype)[()]
+
+
+def check_derivatives(case, f, g, args, wide, order):
+    """Compare jvp, vjp, hvp (and the third derivative) of f with differences of g."""
+    rng = np.random.default_rng(case.seed + 1000)
+    v = [like(x, rng) for x in args]
+    out, moved = ns.jvp(f, args, tuple(v))
+    cts = [like(x, rng) for x in out]
+    want = differences(g, wide, v, FIRST)
+    loose = 2e-3 if case.dtype == "f4" else 1e-6
+    for m, w, x in zip(moved, want, out, strict=True):
+        assert (m.dtype, m.shape) == (x.dtype, x.shape), case
+        np.testing.assert_allclose(m, w, rtol=loose, atol=loose * max(1.0, np.max(np.abs(w), initial=0.0)), err_msg=str(case))
+    back = ns.vjp(f, *args)[1](tuple(cts))
+    for b, x in zip(back, args, strict=True):
+        assert (b.dtype, b.shape) == (x.dtype, x.shape), case
+    compare(case, "vjp", inner_product(back, v), inner_product(cts, want), cts, want, loose)
+    if order > 1 and case.dtype != "f4":
+        check_higher(case, f, g, args, wide, v, cts, order)
+
+
+def compare(case, what, got, want, cts, parts, tolerance):
+    scale = sum(float(np.sum(np.abs(c) * np.abs(p))) for c, p in zip(cts, parts, strict=True))
+    assert abs(got - want) <= tolerance * max(1.0, scale), f"{what} of {case}: got {got!r}, differences give {want!r}"
+
+
+def check_higher(case, f, g, args, wide, v, cts, order):
+    """Second derivative along v by all four combinations, the third by one."""
+    def weighed(*xs):
+        return sum(np.sum(np.real(np.conj(c) * y)) for c, y in zip(cts, f(*xs), strict=True))
+
+    def forward(h):
+        return lambda *xs: ns.jvp(h, xs, tuple(v))[1]
+
+    def reverse(h):
+        return lambda *xs: sum(np.sum(np.real(np.conj(b) * d)) for b, d in zip(
+            ns.grad(h, argnums=tuple(range(len(xs))))(*xs), v, strict=True))
+
+    parts = differences(g, wide, v, SECOND)
+    want = inner_product(cts, parts)
+    for name, derivative in {"forward over reverse": forward(reverse(weighed)), "reverse over reverse": reverse(reverse(weighed)),
+                             "reverse over forward": reverse(forward(weighed)), "forward over forward": forward(forward(weighed))}.items():
+        compare(case, name, float(derivative(*args)), want, cts, parts, 1e-5)
+    if order > 2:
+        parts = differences(g, wide, v, THIRD)
+        got = (forward if case.seed % 2 else reverse)(forward(reverse(weighed)))(*args)
+        compare(case, "third derivative", float(got), inner_product(cts, parts), cts, parts, 1e-3)

@@ -1,0 +1,43 @@
+"""The product of all options of a loop: values and derivatives of random loops against the law.
+
+``pytest -m sweep`` runs 20,000 random loops (1,000 in compiled mode); the seed of the draw is printed with a failure.
+"""
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from product import cases, check, grid
+
+import nscan as ns
+
+
+@pytest.mark.parametrize("case", grid(), ids=lambda case: f"{case.api}-{case.seed}")
+def test_grid(mode, case):
+    check(case, order=3 if case.seed % 3 == 0 else 2)
+
+
+def sweep(count, order, derandomize):
+    @settings(max_examples=count, deadline=None, database=None, derandomize=derandomize, suppress_health_check=list(HealthCheck),
+              phases=(Phase.generate, Phase.shrink), print_blob=False)
+    @given(cases())
+    def run(case):
+        check(case, order)
+    run()
+
+
+def test_random_loops(mode):
+    sweep(300 if mode == "python" else 60, 2, True)
+
+
+def test_random_loops_to_third_order(mode):
+    sweep(40 if mode == "python" else 10, 3, True)
+
+
+@pytest.mark.sweep
+def test_many_random_loops(mode):
+    sweep(20_000 if mode == "python" else 1_000, 2, False)
+
+
+@pytest.mark.sweep
+def test_modes_agree():
+    """Compiled and interpreted loops return the same, on cases of the sweep."""
+    assert ns.config.mode
