@@ -340,7 +340,7 @@ def run_scan(case, lib, given, options):
 
 
 def run_loop(case, lib, given, options):
-    step, counted = make_step(case, lib), case.until in ("count", "never")
+    step, counted = make_step(case, lib), bool(case.until)
     n = case.steps
 
     def body(carry, x):

@@ -17,7 +17,7 @@ from nscan.demo import command, model, report, text, train
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = pathlib.Path(ns.__file__).parents[1]
-TINY = ["--steps", "40", "--hidden", "16", "--lanes", "8", "--length", "12", "--sample", "60"]
+TINY = ["--steps", "40", "--hidden", "16", "--lanes", "20", "--length", "12", "--sample", "60"]
 
 
 def run(arguments, folder, **environment):
@@ -50,7 +50,7 @@ def test_report(job):
     out = job[1].stdout
     assert "text: persuasion.txt, 466,854 characters, 75 different" in out
     assert "model: LSTM with peepholes, 16 cells" in out
-    assert "training: 40 minibatches of 8 lanes x 12 characters" in out
+    assert "training: 40 minibatches of 20 lanes x 12 characters" in out
     assert any(line.startswith("  | ") for line in out.splitlines())
     shares = dict(re.findall(r"^  (\S.*?) +([\d.]+) % ", out, re.MULTILINE))
     assert set(shares) == set(report.NOTES) >= {"forward", "backward", "trace", "compile"}

@@ -285,8 +285,7 @@ def slot_text(slot):
 
 def stages():
     """Return what a small loop and its gradient become: name of the stage to text."""
-    from nscan.plan.kernel import plan
-    from nscan.plan.memory import prepare
+    from nscan.cpu.run import kernel_of
 
     def unit(x, h, w):
         return np.tanh(w * h + x)
@@ -298,7 +297,7 @@ def stages():
     params = next(params for row, params in watch(lambda: ns.grad(last)(0.9)) if row.name == "loop_adjoint")
     adjoint = adjoint_of(params["loop"], params["active"], params["with_ct"][:params["loop"].rows])
     return {"tape": block(f"{loop.brief()}\n{loop.step}", "text"),
-            "program": block(program_text(plan(prepare(loop)).block), "text"),
+            "program": block(program_text(kernel_of(loop).program.block), "text"),
             "forward": block(f"{adjoint.forward.brief()}\n{adjoint.forward.step}", "text"),
             "backward": block(f"{adjoint.backward.brief()}\n{adjoint.backward.step}", "text")}
 

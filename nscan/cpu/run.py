@@ -50,8 +50,8 @@ class Kernel:
         The block of numbers with everything filled in that does not change from call to call.
     moving : list of (position in the block, key)
         What does change.
-    contiguous : list of int
-        Arrays that must be in C order (initial values).
+    order : tuple of int
+        For each state as the caller counts them, its number among the states and sums of the kernel.
     capacity : int
         Room for rows of inner loops of unknown length; it doubles when it is not enough.
     steps_of_block : int
@@ -66,7 +66,7 @@ class Kernel:
     address: int
     template: np.ndarray
     moving: list
-    contiguous: list
+    order: tuple
     capacity: int = CAPACITY
     steps_of_block: int = 0
     workspace: int = 0
@@ -95,7 +95,7 @@ def kernel_of(loop):
 
 def make_kernel(loop):
     """Plan and compile a loop."""
-    prepared = prepare(loop)
+    prepared, order = prepare(loop)
     program = planner.plan(prepared)
     module = build.build(program.text, host_features())
     template = np.zeros(len(program.keys) + 1, np.int64)
@@ -113,7 +113,7 @@ def make_kernel(loop):
             moving.append((k, key))
     address = module.kernel.address
     kernel = Kernel(prepared, program, PROTOTYPE(address), address, template, moving,
-                    [loop.seqs + k for k in sorted(program.from_rows)], steps_of_block=block_length(program))
+                    order, steps_of_block=block_length(program))
     lay_out(kernel)
     return kernel
 
@@ -159,20 +159,26 @@ def run_loop(loop, values):
     kernel = kernel_of(loop)
     n = int(values[0])
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
-    for k in kernel.contiguous:
-        arrays[k] = np.ascontiguousarray(arrays[k]).reshape(arrays[k].shape)
-    rows, finals = output_types(loop)
     if n == 0:
-        return no_steps(loop, arrays, rows)
-    if loop.stop and n > GROW and rows:
-        return run_growing(loop, kernel, n, arrays, rows, finals)
-    outs = [np.empty((n, *shape), dtype) for shape, dtype in rows]
-    return call(loop, kernel, n, n, arrays, outs, finals)
+        return no_steps(loop, arrays)
+    arrays = reordered(kernel, loop, arrays)
+    types = output_types(kernel.loop)
+    if loop.stop and n > GROW and (loop.rows or loop.hidden):
+        return run_growing(loop, kernel, n, arrays, types)
+    return call(loop, kernel, n, n, arrays, types)
 
 
-def no_steps(loop, arrays, rows):
+def reordered(kernel, loop, arrays):
+    """Arrange initial values in the order of the kernel."""
+    a, b = loop.seqs, loop.seqs + loop.states
+    place = sorted(range(loop.states), key=kernel.order.__getitem__)
+    return [*arrays[:a], *[arrays[a + k] for k in place], *arrays[b:]]
+
+
+def no_steps(loop, arrays):
     """Results of a loop that runs no step: nothing is computed."""
-    outs = [np.empty((0, *shape), dtype) for shape, dtype in rows]
+    _, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
+    outs = [np.empty((0, *v.shape), v.dtype) for v in (*rows, *hidden)]
     return results(loop, outs, [np.array(x) for x in arrays[loop.seqs:loop.seqs + loop.states + loop.sums]], 0)
 
 
@@ -184,13 +190,12 @@ def output_types(loop):
             [(tuple(v.shape), v.dtype) for v in (*state_vars, *sum_vars)])
 
 
-def run_growing(loop, kernel, n, arrays, rows, finals):
+def run_growing(loop, kernel, n, arrays, types):
     """Run a loop of unknown length: the room for rows doubles until the loop stops by itself."""
     room = GROW
     while True:
         room = min(room, n)
-        outs = [np.empty((room, *shape), dtype) for shape, dtype in rows]
-        result = call(loop, kernel, n, room, arrays, outs, finals)
+        result = call(loop, kernel, n, room, arrays, types)
         if int(result[loop.visible - 1]) < room or room == n:
             return result
         room *= 2
@@ -220,11 +225,14 @@ def divide(kernel, n):
     return np.array([(0, n, 0, program.lane)], np.int64), False
 
 
-def call(loop, kernel, n, room, arrays, outs, finals):
+def call(loop, kernel, n, room, arrays, types):
     """Run steps up to `room` and collect the results."""
     parts, by_lanes = divide(kernel, room)
-    lasts = [np.empty(shape, dtype) for shape, dtype in finals[:loop.states]]
-    sums, distances = partial_sums(kernel, loop, finals[loop.states:], len(parts), by_lanes)
+    rows, finals = types
+    states = kernel.loop.states
+    outs = make_rows(kernel, room, arrays, rows)
+    lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
+    sums, distances = partial_sums(kernel, finals[states:], len(parts), by_lanes)
     count = np.zeros((), np.int64)
     everything = [*arrays, *outs, *lasts, *sums, *([count] if loop.stop else [])]
     workspace = np.empty(kernel.workspace * len(parts) + 64, np.uint8)
@@ -238,13 +246,29 @@ def call(loop, kernel, n, room, arrays, outs, finals):
         if word[0] == NO_ROOM:
             kernel.capacity *= 2
             lay_out(kernel)
-            return call(loop, kernel, n, room, arrays, outs, finals)
+            return call(loop, kernel, n, room, arrays, types)
         raise failure(loop, kernel, word)
-    totals = [add_parts(s) if d else s for s, d in zip(sums, distances)]
-    return results(loop, outs, [*lasts, *totals], int(count) if loop.stop else n)
+    totals = [*lasts, *[add_parts(s) if d else s for s, d in zip(sums, distances)]]
+    totals = [*[totals[k] for k in kernel.order], *totals[loop.states:]]
+    return results(loop, outs, totals, int(count) if loop.stop else n)
 
 
-def partial_sums(kernel, loop, types, count, by_lanes):
+def make_rows(kernel, room, arrays, types):
+    """Make the arrays of rows; where a state's initial value is to lie before the first row, it is put there."""
+    program, loop = kernel.program, kernel.loop
+    outs = [None if k in program.before else np.empty((room + (k in program.led), *shape), dtype)
+            for k, (shape, dtype) in enumerate(types)]
+    early, late = (slice(None, -1), slice(1, None))[::-1 if loop.reverse else 1]
+    whole = {j: outs[j] for j in program.led}
+    for j, i in program.led.items():
+        whole[j][-1 if loop.reverse else 0] = arrays[loop.seqs + i]
+        outs[j] = whole[j][late]
+    for k, j in program.before.items():
+        outs[k] = whole[j][early]
+    return outs
+
+
+def partial_sums(kernel, types, count, by_lanes):
     """Room for sums: one for each part, unless parts write to different lanes of it."""
     sums, distances = [], []
     for k, (shape, dtype) in enumerate(types):

@@ -21,7 +21,7 @@ def parser():
         description="Train a character language model, an LSTM with peephole weights, on a text.")
     out.add_argument("--file", type=pathlib.Path, default=text.NOVEL, metavar="PATH",
                      help="text to learn, in UTF-8")
-    out.add_argument("--steps", type=_positive, default=700, metavar="N", help="minibatches")
+    out.add_argument("--steps", type=_positive, default=600, metavar="N", help="minibatches")
     out.add_argument("--hidden", type=_positive, default=128, metavar="N", help="cells of the LSTM")
     out.add_argument("--lanes", type=_positive, default=32, metavar="N",
                      help="pieces of the text read side by side")

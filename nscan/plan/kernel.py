@@ -53,8 +53,10 @@ class Program:
         Lanes of a part.
     lane_sums : frozenset of int
         Sums that have the axis themselves.
-    from_rows : frozenset of int
-        States that live in rows: their initial values must be in C order.
+    led : dict
+        Number of a row to the number of the state whose initial value lies before its first row.
+    before : dict
+        Number of a row that is not stored, since it is the row before of another one: row to row.
     work : int
         Rough cost of a step (all lanes), in multiplications.
     """
@@ -72,7 +74,8 @@ class Program:
     lane: int
     lane_block: int
     lane_sums: frozenset
-    from_rows: frozenset
+    led: dict
+    before: dict
     work: int
 
     @property
@@ -112,8 +115,22 @@ class _Planner:
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
         self.lane = find_lane(self.axes, loop)
-        news = loop.split_step_outputs(step.outputs)[0]
-        self.from_rows = {k for k, new in enumerate(news) if row_of_state(new, self.row_vars, states) >= 0}
+        self.led = self._led()
+        self.before = {k: j for k, v in enumerate(self.row_vars) for j, i in self.led.items() if v is states[i] and k >= loop.rows}
+
+    def _led(self):
+        """Rows before which the initial value of a state is to lie: row to state."""
+        led = {}
+        news, late = self.loop.split_step_outputs(self.loop.step.outputs)[0], self.stages.from_core
+        for i, (v, new) in enumerate(zip(self.state_vars, news)):
+            j = row_of_state(new, self.row_vars[:self.loop.rows], self.state_vars)
+            if j >= 0 and j not in led and j not in self.stages.post_rows and (
+                    self._is_looped(v) or v in self.row_vars[self.loop.rows:] or v in late):
+                led[j] = i
+        return led
+
+    def _is_looped(self, v):
+        return any(not c.unrolled for c in self.axes.get(v))
 
     def elements(self):
         """Make the elements of a part, with operands defined."""
@@ -125,9 +142,6 @@ class _Planner:
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
             e.define[v] = Place(("in", k), base, strides, v.dtype)
-        for k, v in enumerate(self.states, len(self.seqs)):
-            if k - len(self.seqs) in self.from_rows:
-                e.define[v] = self.whole(e, v, ("in", k), self.params.get(b, ("address", k)))
         e.define[self.n] = ("scalars", {(): (self.params.get(b, ("steps",)),)})
         for v, x in zip(self.const_vars, self.consts):
             e.define[v] = e.define[x]
@@ -185,13 +199,14 @@ class _Part:
             p.params.slots = []
         stages = p.stages
         self.outs = [p.out(e, k, v) for k, v in enumerate(p.rows)]
-        rows = [None if k in stages.post_rows else out for k, out in enumerate(self.outs)]
+        rows = [None if k in stages.post_rows or k in p.before else out for k, out in enumerate(self.outs)]
         n = e.elem(p.n, ())[0]
         sources = [p.by_step(e, e.define[v]) for v in p.seqs]
         first = len(p.rows)
         self.homes = [p.out(e, first + k, v) for k, v in enumerate(p.finals[:len(p.states)])]
         self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
-        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes)
+        led = {j: p.state_vars[i] for j, i in p.led.items()}
+        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
         self.invariant = [workspace(e, v) for v in stages.from_invariant]
         self.pre = [block_rows(e, v) for v in stages.from_pre]
         self.core = [self._core_rows(v) for v in stages.from_core]
@@ -204,22 +219,20 @@ class _Part:
 
     def _core_rows(self, v):
         """Where a result of the core waits for post: in the rows that are stored anyway, or in a buffer."""
-        p = self.p
+        p, b = self.p, self.e.b
         for k, row in enumerate(p.row_vars):
-            if row is v and k not in p.stages.post_rows:
+            if row is v and k not in p.stages.post_rows and k not in p.before:
                 return p.by_step(self.e, self.outs[k])
+        for j, i in p.led.items():
+            if p.state_vars[i] is v:
+                rows = p.by_step(self.e, self.outs[j])
+                return Rows(dataclasses.replace(rows.first, base=b.sub(rows.first.base, rows.stride)), rows.stride)
         return block_rows(self.e, v)
 
     def define_invariant(self):
         """Say where invariant results lie."""
         for v, place in zip(self.p.stages.from_invariant, self.invariant):
             self.e.define[v] = place
-
-    def define_rows_start(self):
-        """Say where states that live in rows begin: at their initial values."""
-        for s, init in zip(self.steps.states, self.p.states):
-            if s.how == "rows":
-                s.place = self.e.define[init]
 
     def store_carried(self, values):
         """Store what is kept in registers."""
@@ -259,7 +272,7 @@ def plan(loop):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   frozenset(p.from_rows), work_of_step(p.axes, loop))
+                   p.led, p.before, work_of_step(p.axes, loop))
 
 
 def _start(p):
@@ -278,7 +291,6 @@ def _block(p):
     e, b, stages, steps = part.e, part.e.b, p.stages, part.steps
     lo, hi = b.op("arg", I64, b.const(0)), b.op("arg", I64, b.const(1))
     part.define_invariant()
-    part.define_rows_start()
     if stages.from_pre:
         _batch(part, stages.pre, dict(zip(stages.from_pre, part.pre)), (), (lo, hi))
     for v, rows in zip(stages.from_pre, part.pre):
@@ -328,7 +340,6 @@ def _end(p):
     part = _Part(p)
     e = part.e
     part.define_invariant()
-    part.define_rows_start()
     n = e.elem(p.n, ())[0]
     if part.count is not None:
         n = e.load(part.count, ())[0]

@@ -24,7 +24,11 @@ def register_points(v):
 
 @dataclasses.dataclass
 class StatePlan:
-    """How a state (or sum) is kept: ``registers``, ``rows``, ``one`` buffer or ``two``."""
+    """How a state (or sum) is kept: ``registers``, ``rows``, ``one`` buffer or ``two``.
+
+    The row before the first one is the initial value: in the array itself for outermost loops, elsewhere for
+    inner ones.
+    """
 
     v: Var
     new: object
@@ -51,14 +55,16 @@ class Steps:
         Which equations and terms of sums run here; all of them by default.
     homes : sequence of Place
         Where final states and sums go; one that is written to in parts lives there from the start.
+    led : dict
+        Number of a row to the state whose initial value lies before the first row (outermost loops).
     """
 
-    def __init__(self, e, loop, n, sources, rows, stages=None, homes=()):
+    def __init__(self, e, loop, n, sources, rows, stages=None, homes=(), led=None):
         self.e, self.loop, self.n, self.sources, self.rows, self.stages = e, loop, n, sources, rows, stages
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
-        self.is_outer = stages is not None
+        self.is_outer, self.led = stages is not None, led or {}
         self.eqns, self.terms = self._equations()
         homes = homes or [None] * (loop.states + loop.sums)
         self.states = [self._plan(v, new, home) for v, new, home in zip(self.state_vars, self.new_states, homes)]
@@ -79,7 +85,7 @@ class Steps:
         if not e.looped(v):
             return StatePlan(v, new, "registers")
         row = row_of_state(new, self.row_vars, self.state_vars)
-        if row >= 0 and self.rows[row] is not None and (self.is_outer or self.rows[row].contiguous):
+        if row >= 0 and self.rows[row] is not None and (self.led.get(row) is v if self.is_outer else self.rows[row].contiguous):
             return StatePlan(v, new, "rows", row=row)
         if self._is_written(v, new):
             place = home or workspace(e, v)
@@ -128,7 +134,7 @@ class Steps:
             elif s.how == "registers":
                 carried += [part for p in register_points(s.v) for part in self.e.elem(init, tuple(self.e.b.const(int(i)) for i in p))]
             elif s.how == "rows":
-                s.place = self.e.define[init] if self.is_outer else in_memory_contiguous(self.e, init)
+                s.place = None if self.is_outer else in_memory_contiguous(self.e, init)
             else:
                 copy_into(self.e, init, s.v, s.place)
         return carried
@@ -156,6 +162,8 @@ class Steps:
             return dataclasses.replace(s.place, base=b.add(s.place.base, half))
         row = self.rows[s.row]
         before = e.address(row, (self._row(b.sub(t, b.const(1))),))
+        if self.is_outer:
+            return Place(row.slot, before, row.strides[1:], s.v.dtype, row.contiguous)
         first = b.op("eq", "b1", t, b.const(0))
         return Place(row.slot, scalar.op(b, "select", first, s.place.base, before), s.place.strides, s.v.dtype, True)
 

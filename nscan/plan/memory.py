@@ -22,9 +22,72 @@ def prepare(loop):
 
     Returns
     -------
-    Loop
+    loop : Loop
+    order : tuple of int
+        For each state of the given loop, its number among states and sums of the new one: a state that only
+        accumulates has become a sum.
     """
-    return _Copier().parameters(loop)
+    return accumulators_to_sums(_Copier().parameters(loop))
+
+
+def accumulators_to_sums(loop):
+    """Make sums of states that are only added to and that nobody reads: they need no sequential part."""
+    _, states, sums, _ = loop.split_step_inputs(loop.step.inputs)
+    news, new_sums, rows, hidden, stop = loop.split_step_outputs(loop.step.outputs)
+    moved = [k for k, (v, new) in enumerate(zip(states, news)) if _accumulates(loop, v, new)]
+    stay = [k for k in range(loop.states) if k not in moved]
+    order = [stay.index(k) if k in stay else len(stay) + moved.index(k) for k in range(loop.states)]
+    if not moved:
+        return loop, tuple(range(loop.states))
+    seqs, _, _, consts = loop.split_step_inputs(loop.step.inputs)
+    inputs = (*seqs, *[states[k] for k in stay], *[states[k] for k in moved], *sums, *consts)
+    outputs = (*[news[k] for k in stay], *[news[k] for k in moved], *new_sums, *rows, *hidden, *([stop] if loop.stop else []))
+    names = tuple(loop.state_names[k] for k in stay) if loop.state_names else ()
+    return dataclasses.replace(loop, step=Tape(inputs, loop.step.eqns, outputs), states=len(stay), sums=loop.sums + len(moved),
+                               state_names=names), tuple(order)
+
+
+def _accumulates(loop, v, new):
+    """Whether a state is its old value plus terms, read by nothing else."""
+    uses = [q for q in loop.step.eqns if v in q.inputs]
+    makers = {q.outputs[0]: q for q in loop.step.eqns}
+    reads = {}
+    for q in loop.step.eqns:
+        for x in q.inputs:
+            if type(x) is Var:
+                reads[x] = reads.get(x, 0) + 1
+    for x in loop.step.outputs:
+        if type(x) is Var:
+            reads[x] = reads.get(x, 0) + 1
+    if type(new) is not Var or new is v or len(uses) != 1 or reads.get(v) != 1:
+        return False
+    while new is not v:
+        q = makers.get(new)
+        if q is None or q.row.name != "add" or reads.get(new) != 1 or new.dtype.kind == "b":
+            return False
+        left, right = (type(x) is Var and _reaches(x, v, makers) for x in q.inputs)
+        if left == right or tuple(q.inputs[0 if left else 1].shape) != tuple(new.shape):
+            return False
+        new = q.inputs[0 if left else 1]
+    return True
+
+
+def _reaches(x, v, makers):
+    """Whether a value is the old state plus something."""
+    while x is not v:
+        q = makers.get(x)
+        if q is None or q.row.name != "add":
+            return False
+        first = q.inputs[0]
+        x = first if type(first) is Var and (first is v or _is_sum(first, makers)) else q.inputs[1]
+        if type(x) is not Var:
+            return False
+    return True
+
+
+def _is_sum(x, makers):
+    q = makers.get(x)
+    return q is not None and q.row.name == "add"
 
 
 def residual_types(tape, v):
