@@ -18,7 +18,7 @@ import numba
 
 from nscan.config import config
 
-EMITTERS = ("plan", "cpu", "build.py", "ops/pointwise.py")
+EMITTERS = ("plan/*.py", "cpu/llvm.py", "cpu/math*.py", "cpu/helpers.py", "build.py", "ops/pointwise.py")
 PREFIX = "nscan_kernel_"
 
 TEMPLATE = '''"""A kernel of nscan: its program is the text below, its printer is nscan.cpu.llvm."""
@@ -55,9 +55,8 @@ def emitter_hash():
     if not _EMITTER_HASH:
         root = pathlib.Path(__file__).parent
         digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-        for name in EMITTERS:
-            path = root / name
-            for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for pattern in EMITTERS:
+            for file in sorted(root.glob(pattern)):
                 digest.update(file.read_bytes())
         _EMITTER_HASH.append(digest.hexdigest())
     return _EMITTER_HASH[0]

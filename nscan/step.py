@@ -175,9 +175,11 @@ def _trace_once(call):
                 x = trace.new_input(carry.shape, carry.dtype)
                 x.weak = carry.weak
                 states.append(x)
+        # What the step writes to its rows ends with the step: earlier values move on as they came.
+        kept = [trace.handle(x.node) for x in states]
         constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
         news, outs, stop = call.step(rows, states, constants)
-        return (trace, states, outs, stop), news
+        return (trace, kept, outs, stop), news
 
 
 def _constant(trace, x, path):

@@ -107,6 +107,31 @@ def helper(keys, out, n, scratch):
 
 NAN = {"f": "(a == a and b != b)", "c": "(a == a and b != b)"}
 
+ZETA = '''
+# Bernoulli numbers B(2k) over (2k)!.
+BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)
+
+
+@cfunc(types.float64(types.float64, types.float64), cache={cache}, error_model="numpy")
+def helper(x, q):
+    """Hurwitz zeta function by Euler and Maclaurin's formula (Abramowitz and Stegun 23.2.9), x > 1 and q > 0."""
+    if not (x > 1.0 and q > 0.0):
+        return np.inf if x == 1.0 or q == 0.0 else np.nan
+    total = 0.0
+    for k in range(12):
+        total += (q + k) ** -x
+    a = q + 12
+    power = a ** -x
+    total += power * a / (x - 1.0) + 0.5 * power
+    factor, term = x / a, power
+    for k in range(len(BERNOULLI)):
+        term *= factor
+        total += term * BERNOULLI[k]
+        factor = (x + 2 * k + 1) * (x + 2 * k + 2) / (a * a)
+    return total
+
+'''
+
 MATRIX = '''
 
 @cfunc(INT({ints}), cache={cache}, error_model="numpy")
@@ -283,6 +308,8 @@ def lapack_addresses(name):
 
 def _text(name):
     """Make the maker of a helper's text: a function of whether it may be cached."""
+    if name == "zeta":
+        return lambda cache: HEAD.format(name=name) + ZETA.format(cache=cache)
     routine, _, kind = name.rpartition("_")
     dtype = "uint8" if kind == "b1" else np.dtype(kind).name
 

@@ -5,7 +5,7 @@ import numba.extending
 from nscan import errors
 
 # Fused types of scipy.special.cython_special: the double variant of each function.
-SPECIAL = {"psi": ("__pyx_fuse_1psi",), "zeta": ("zeta",), "erfinv": ("__pyx_fuse_0erfinv", "erfinv"), "erfcx": ("__pyx_fuse_1erfcx",),
+SPECIAL = {"psi": ("__pyx_fuse_1psi",), "erfinv": ("__pyx_fuse_0erfinv", "erfinv"), "erfcx": ("__pyx_fuse_1erfcx",),
            "log_ndtr": ("__pyx_fuse_1log_ndtr",), "ndtri": ("ndtri",), "i0": ("i0",), "i1": ("i1",), "i0e": ("i0e",), "i1e": ("i1e",),
            "j0": ("j0",), "j1": ("j1",)}
 _FOUND = {}

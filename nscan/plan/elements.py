@@ -119,6 +119,8 @@ class Elements:
 
     def whole_size(self, c):
         """Size of an axis class, all lanes of all threads included."""
+        if c is ONE:
+            return self.b.const(1)
         if type(c.size) is not int:
             return self.elem(c.size, ())[0]
         return self.b.const(c.size) if c.unrolled else self.params.get(self.b, ("size", c.number))

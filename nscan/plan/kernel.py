@@ -11,11 +11,11 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import dots, special
-from nscan.plan.axes import ONE, Axes, AxisClass, join_loop
+from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
-from nscan.plan.nests import Body, block_rows, copy, workspace
+from nscan.plan.nests import Body, block_rows, copy, row_major, workspace
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder
 from nscan.plan.stages import split
@@ -159,12 +159,7 @@ class _Planner:
 
     def whole(self, e, v, slot, address):
         """Place of an array of the caller's that is in C order."""
-        b = e.b
-        strides, step = [], b.const(v.dtype.itemsize)
-        for c in reversed(self.axes.get(v)):
-            strides.append(step)
-            step = b.mul(step, b.const(1) if c is ONE or c.size == STEPS else e.whole_size(c))
-        strides = tuple(reversed(strides))
+        strides = row_major(e, self.axes.get(v), v.dtype, e.whole_size)
         gapless = self.lane is None or self.lane not in [c for c in self.axes.get(v) if c.size != STEPS][1:]
         return Place(slot, self.from_lane(e, v, address, strides), strides, v.dtype, gapless)
 

@@ -12,7 +12,7 @@ import numpy as np
 from nscan.plan import scalar
 from nscan.plan.dots import in_memory
 from nscan.plan.elements import Place, Rows
-from nscan.plan.nests import Body, bound_of, copy, emitter, slot_base, split_sums, workspace
+from nscan.plan.nests import Body, bound_of, bytes_of, copy, emitter, row_major, slot_base, split_sums, workspace
 from nscan.plan.program import I64
 from nscan.tape import Lit, Var
 
@@ -97,12 +97,8 @@ class Steps:
         e = self.e
         classes = e.axes.get(v)
         slot = e.params.new_slot(v.dtype.itemsize, [2, *[bound_of(c) for c in classes]])
-        base = slot_base(e, slot)
-        strides, step = [], e.b.const(v.dtype.itemsize)
-        for c in reversed(classes):
-            strides.append(step)
-            step = e.b.mul(step, e.size(c))
-        return StatePlan(v, new, "two", Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True), step)
+        place = Place(("work", slot), slot_base(e, slot), row_major(e, classes, v.dtype), v.dtype, True)
+        return StatePlan(v, new, "two", place, bytes_of(e, v))
 
     def _is_written(self, v, new):
         """Whether the new state is the old one with parts written to."""

@@ -719,15 +719,28 @@ def vector_width(eqns, vs):
 
 def workspace(e, v, extra=()):
     """Return a Place for a value in a fresh piece of workspace, in C order."""
-    classes = [c.find() if c is not ONE else c for c in (*extra, *e.axes.get(v))]
-    itemsize = v.dtype.itemsize
-    slot = e.params.new_slot(itemsize, [bound_of(c) for c in classes])
-    base = slot_base(e, slot)
-    strides, step = [], e.b.const(itemsize)
-    for c in reversed(classes):
+    classes = [*extra, *e.axes.get(v)]
+    slot = e.params.new_slot(v.dtype.itemsize, [bound_of(c) for c in classes])
+    return Place(("work", slot), slot_base(e, slot), row_major(e, classes, v.dtype), v.dtype, True)
+
+
+def row_major(e, classes, dtype, size=None):
+    """Byte strides of an array in C order."""
+    strides, step = [], e.b.const(dtype.itemsize)
+    for k, c in enumerate(reversed(classes), 1):
         strides.append(step)
-        step = e.b.mul(step, e.size(c))
-    return Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True)
+        # The first size is in no stride; it may be the number of steps of a loop that has not run yet.
+        if k < len(classes):
+            step = e.b.mul(step, (size or e.size)(c))
+    return tuple(reversed(strides))
+
+
+def bytes_of(e, v):
+    """Bytes of a value, as a value of the program."""
+    total = e.b.const(v.dtype.itemsize)
+    for c in e.axes.get(v):
+        total = e.b.mul(total, e.size(c))
+    return total
 
 
 def slot_base(e, slot):
@@ -739,16 +752,11 @@ def slot_base(e, slot):
 
 def block_rows(e, v):
     """Return Rows for a value in a fresh piece of workspace that holds a block of steps."""
-    classes = [c.find() if c is not ONE else c for c in e.axes.get(v)]
-    itemsize = v.dtype.itemsize
-    slot = e.params.new_slot(itemsize, [("block",), *[bound_of(c) for c in classes]])
-    strides, step = [], e.b.const(itemsize)
-    for c in reversed(classes):
-        strides.append(step)
-        step = e.b.mul(step, e.size(c))
-    base = slot_base(e, slot)
-    base = e.b.sub(base, e.b.mul(e.b.op("arg", I64, e.b.const(0)), step))
-    return Rows(Place(("work", slot), base, tuple(reversed(strides)), v.dtype, True), step)
+    classes = e.axes.get(v)
+    slot = e.params.new_slot(v.dtype.itemsize, [("block",), *[bound_of(c) for c in classes]])
+    stride = bytes_of(e, v)
+    base = e.b.sub(slot_base(e, slot), e.b.mul(e.b.op("arg", I64, e.b.const(0)), stride))
+    return Rows(Place(("work", slot), base, row_major(e, classes, v.dtype), v.dtype, True), stride)
 
 
 def bound_of(c):
@@ -805,4 +813,4 @@ def copy(e, v, place, change=None):
     nest.emit()
 
 
-__all__ = ["Body", "Nest", "Statement", "copy", "emitter", "set_place", "slot_base", "workspace"]
+__all__ = ["Body", "Nest", "Statement", "bytes_of", "copy", "emitter", "row_major", "set_place", "slot_base", "workspace"]

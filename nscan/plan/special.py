@@ -4,7 +4,7 @@ from nscan.ops.index import result_shape
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
 from nscan.plan.elements import Place, as_number, better, code, combine, identity
-from nscan.plan.nests import Nest, Statement, bound_of, copy, emitter, set_place, slot_base, vector_width, workspace
+from nscan.plan.nests import Nest, Statement, bound_of, copy, emitter, row_major, set_place, slot_base, vector_width, workspace
 from nscan.tape import Var
 
 
@@ -109,11 +109,7 @@ def emit_reshape(body, s):
     if type(source) is not Place or not source.contiguous:
         source = workspace(e, x)
         copy(e, x, source)
-    strides, step = [], e.b.const(v.dtype.itemsize)
-    for c in reversed(e.axes.get(v)):
-        strides.append(step)
-        step = e.b.mul(step, e.size(c))
-    set_place(body, v, Place(source.slot, source.base, tuple(reversed(strides)), v.dtype, True))
+    set_place(body, v, Place(source.slot, source.base, row_major(e, e.axes.get(v), v.dtype), v.dtype, True))
 
 
 # -------------------------------------------------------------------------------------- running reductions
@@ -196,14 +192,9 @@ def rows_of(e, x, axis):
     """Copy a value into fresh memory with one axis last: (Place with the axes moved, order of axes)."""
     order = [k for k in range(len(x.shape)) if k != axis] + [axis]
     classes = [e.axes.get(x)[k] for k in order]
-    itemsize = x.dtype.itemsize
-    slot = e.params.new_slot(itemsize, [bound_of(c) for c in classes])
-    base = slot_base(e, slot)
-    strides, step = {}, e.b.const(itemsize)
-    for k in reversed(order):
-        strides[k] = step
-        step = e.b.mul(step, e.dim(x, k))
-    place = Place(("work", slot), base, tuple(strides[k] for k in range(len(order))), x.dtype)
+    slot = e.params.new_slot(x.dtype.itemsize, [bound_of(c) for c in classes])
+    strides = dict(zip(order, row_major(e, classes, x.dtype)))
+    place = Place(("work", slot), slot_base(e, slot), tuple(strides[k] for k in range(len(order))), x.dtype)
     return place, order
 
 

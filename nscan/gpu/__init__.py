@@ -1,0 +1,1 @@
+"""The CUDA target; imported only when it is used."""
