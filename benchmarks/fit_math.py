@@ -239,7 +239,8 @@ def table_text(name, description, functions, intervals, degrees):
     if not isinstance(intervals[0], tuple):
         intervals = (intervals, intervals)
     lines, errors = [f"{name} = ("], []
-    for degree, bits, kind, interval in zip(degrees, (24, 53), (np.float32, np.float64), intervals, strict=True):
+    kinds = (np.float32, np.float64)
+    for degree, bits, kind, interval in zip(degrees, (24, 53), kinds, intervals, strict=True):
         coefficients, error = fit_rounded(*functions, interval, degree, bits)
         errors.append(f"2**{float(mp.log(error, 2)):.1f}")
         numbers = ", ".join(str(kind(float(value))) for value in coefficients)

@@ -5,6 +5,7 @@ Numba's own cache looks at the file alone. A file is written once, atomically; i
 written, the kernel lives in memory only.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -116,14 +117,15 @@ def build_text(name, text):
     if found is not None:
         return found
     where = folder()
-    if where is not None:
-        file = where / f"{name}.py"
+    for _ in range(2 if where is not None else 0):
         try:
+            file = where / f"{name}.py"
             if not file.exists():
                 write(file, text(True))
                 shrink(where)
             return load(name, file)
-        except (OSError, ValueError, EOFError, SyntaxError, ImportError):
+        except Exception:
+            # A damaged file of ours or of Numba's cache; a fault of the text itself shows again below.
             discard(where, name)
     return in_memory(name, text(False))
 
@@ -174,7 +176,8 @@ def in_memory(name, text):
 def discard(where, name):
     """Remove the files of a kernel that cannot be loaded."""
     for file in [where / f"{name}.py", *(where / "__pycache__").glob(f"{name}*")]:
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def shrink(where):

@@ -19,8 +19,14 @@ FUNCTIONS = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": n
              "max": np.maximum, "min": np.minimum, "sigmoid": scipy.special.expit, "log_sigmoid": scipy.special.log_expit,
              "softplus": lambda x: np.logaddexp(x, 0), "erf": scipy.special.erf, "erfc": scipy.special.erfc,
              "tgamma": scipy.special.gamma, "lgamma": scipy.special.gammaln, "fma": lambda a, b, c: a * b + c,
-             "int_div": lambda a, b: a / b, "int_rem": lambda a, b: math.fmod(a, b), "bits": lambda n: int(n).bit_length(),
-             "bit_count": lambda n: int(n).bit_count(), "int_power": lambda a, n: pow(int(a), max(int(n), 0), 1 << 64)}
+             "int_div": lambda a, b: truncated(int(a), int(b)), "int_rem": lambda a, b: int(a) - int(b) * truncated(int(a), int(b)),
+             "bits": lambda n: int(n).bit_length(), "bit_count": lambda n: int(n).bit_count(),
+             "int_power": lambda a, n: pow(int(a), max(int(n), 0), 1 << 64)}
+
+
+def truncated(a, b):
+    """The quotient of integers, rounded towards 0."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
 def load(dtype):

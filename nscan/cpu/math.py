@@ -8,7 +8,51 @@ A lane's result does not depend on the width of the vector nor on the code aroun
 fast-math flags, and fused multiply-adds are explicit. (Which NaN comes out is left open.) It does depend on
 `fma`, as the roundings are others.
 
-TABLE
+Errors stay below 2 ulp (units in the last place) for float32 and below 4 ulp for float64 over the whole
+range, subnormal numbers included. The table has the largest ones found: among a thirteenth or more of all
+float32 numbers, and all of those that matter for the functions that come near the bound; among 3,000,000
+pairs of them; and among 100,000 arguments in float64. "(no fma)" is without fused multiply-adds.
+
+===========  =======  ========  =======  ========
+function     float32  (no fma)  float64  (no fma)
+===========  =======  ========  =======  ========
+exp          0.92     1.19      1.0      1.1
+exp2         0.95     1.21      1.1      1.4
+expm1        1.59     1.68      1.5      1.6
+log          0.89     0.87      0.8      0.8
+log2         1.10     1.19      1.0      1.0
+log10        1.01     1.18      0.9      0.9
+log1p        1.44     1.44      1.1      1.1
+sigmoid      1.70     1.70      1.5      1.5
+softplus     1.75     1.73      1.5      1.5
+log_sigmoid  1.75     1.73      1.6      1.6
+tanh         1.18     1.17      1.1      1.1
+sinh         1.15     1.38      1.3      1.3
+cosh         1.01     1.17      0.9      1.1
+sin          1.55     1.52      1.4      2.0
+cos          1.54     1.54      1.4      1.5
+tan          1.59     1.37      2.4      2.5
+asin         1.16     1.14      1.2      1.2
+acos         1.13     1.14      1.1      1.1
+atan         1.30     1.37      2.2      2.3
+atan2        1.51     1.51      1.9      2.3
+asinh        1.41     1.54      2.2      2.2
+acosh        1.90     1.90      1.6      1.6
+atanh        1.33     1.33      1.3      1.3
+erf          1.10     1.27      1.1      1.2
+erfc         1.66     1.69      2.5      2.9
+pow          1.06     1.24      1.0      1.1
+cbrt         0.51     0.51      0.6      0.6
+hypot        0.99     1.19      0.9      1.2
+===========  =======  ========  =======  ========
+
+Four functions are not done in one stretch in the type itself:
+
+* sin, cos, tan: where the angle in any lane is beyond 2**17 (float32) or 2**30 (float64; 2**20 without
+  fma), a branch is taken to an out-of-line function that calls libm for each lane, and the lanes beyond the
+  bound get its results, which are as good as libm is.
+* erfc: the float32 function has its tail computed in float64, as in float32 the errors of the factors add
+  up to more than 2 ulp.
 """
 
 from . import math_error, math_exp, math_log, math_power, math_trig

@@ -27,7 +27,7 @@ def host_features():
     if not _FEATURES:
         import llvmlite.binding as llvm
         found = llvm.get_host_cpu_features()
-        _FEATURES.append(tuple(name for name in ("fma",) if found.get(name)))
+        _FEATURES.append(tuple(name for name in ("fma", "avx512f") if found.get(name)))
     return _FEATURES[0]
 
 
@@ -96,7 +96,7 @@ def kernel_of(loop):
 def make_kernel(loop):
     """Plan and compile a loop."""
     prepared, order = prepare(loop)
-    program = planner.plan(prepared)
+    program = planner.plan(prepared, host_features())
     module = build.build(program.text, host_features())
     template = np.zeros(len(program.keys) + 1, np.int64)
     moving = []

@@ -109,20 +109,23 @@ class Axes:
             if k <= len(co):
                 self.join(cx[-k], co[-k])
 
-    def finish(self):
-        """Number the classes in order of first appearance and decide which are unrolled."""
-        number = 0
+    def number(self):
+        """Number the classes in order of first appearance and return them."""
         roots = []
         for v in self.of:
             for c in self.get(v):
                 if c is not ONE and c.number is None:
-                    c.number = number
-                    number += 1
+                    c.number = len(roots)
                     roots.append(c)
-        for c in roots:
-            c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and not c.stepped
-        self._limit()
         return roots
+
+    def unroll(self, lane=None):
+        """Decide which classes are unrolled: small ones that are no lane and no axis of steps."""
+        for v in self.of:
+            for c in self.get(v):
+                if c is not ONE:
+                    c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and not c.stepped and c is not lane
+        self._limit()
 
     def _limit(self):
         """Unroll no value of more than UNROLL_VALUE elements: the largest class gives in first."""

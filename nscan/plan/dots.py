@@ -18,8 +18,9 @@ from nscan.tape import Lit
 
 ROWS = 6
 COLUMNS = 4
-LANES = {4: 16, 8: 8}
 TIME = -1
+# Lanes of the inner form are partial sums, so their number is part of the result; those of the outer form are not.
+PARTIAL_BYTES = 64
 
 
 @dataclasses.dataclass
@@ -250,8 +251,8 @@ class Outer(Tiled):
             self.row = TIME
         self.outer = [k for k in rest if k != self.row]
         self.inner = [k for k in self.summed if k in self.looped]
-        self.width = LANES[8 if p.dtype.itemsize >= 8 else 4] if lane is not None and not e.vector else 1
-        self.wide = self.width * 4 if self.row is None and len(self.unrolled(self.fixed)) <= 2 else self.width
+        self.width = e.product_bytes // min(8, p.dtype.itemsize) if lane is not None and not e.vector else 1
+        self.wide = 256 // p.dtype.itemsize if self.width > 1 and self.row is None and len(self.unrolled(self.fixed)) <= 2 else self.width
 
     def emit(self):
         """Emit loops: outer labels, lanes, tiles of rows, summed labels."""
@@ -298,7 +299,7 @@ class Inner(Tiled):
         self.column = columns[-1] if columns else rows[-1] if rows else None
         self.outer = [k for k in rest if k != self.column]
         self.inner = [k for k in self.summed if k in self.looped and k != lane]
-        self.width = LANES[8 if p.dtype.itemsize >= 8 else 4] if not e.vector else 1
+        self.width = PARTIAL_BYTES // min(8, p.dtype.itemsize) if not e.vector else 1
 
     def emit(self):
         """Emit loops: outer labels, tiles of columns, summed labels, lanes."""

@@ -94,6 +94,8 @@ class Elements:
         The step of the outermost loop that is being computed.
     time : AxisClass or None
         The axis of steps, while statements run for many steps at a time; `span` is its range.
+    product_bytes : int
+        Bytes of the lanes of a product's tile: two registers of the host.
     lane : AxisClass or None
         The axis that is split between threads; its size is that of the part at hand.
     """
@@ -106,6 +108,7 @@ class Elements:
         self.vector = 0
         self.now = ZERO
         self.time = self.span = self.lane = None
+        self.product_bytes = 64
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):

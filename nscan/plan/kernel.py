@@ -87,8 +87,9 @@ class Program:
 class _Planner:
     """Operands and results of a kernel, their axes, the stages of the step."""
 
-    def __init__(self, loop):
+    def __init__(self, loop, features):
         self.loop = loop
+        self.product_bytes = 128 if "avx512f" in features else 64
         step = loop.step
         seqs, states, sums, consts = loop.split_step_inputs(step.inputs)
         counter = iter(range(-1, -1 << 30, -1))
@@ -109,12 +110,13 @@ class _Planner:
             self.axes.new(v)
         join_loop(self.axes, dataclasses.replace(loop, rows=loop.rows + loop.hidden, hidden=0), self.inputs,
                   (*self.rows, *self.finals, *([new((), INT)] if loop.stop else [])))
-        self.classes = self.axes.finish()
+        self.classes = self.axes.number()
+        self.lane = find_lane(self.axes, loop)
+        self.axes.unroll(self.lane)
         self.params = Params()
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
-        self.lane = find_lane(self.axes, loop)
         self.led = self._led()
         self.before = {k: j for k, v in enumerate(self.row_vars) for j, i in self.led.items() if v is states[i] and k >= loop.rows}
 
@@ -137,7 +139,7 @@ class _Planner:
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
-        e.lane = self.lane
+        e.lane, e.product_bytes = self.lane, self.product_bytes
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
@@ -247,19 +249,21 @@ class _Part:
         return tuple(self.e.b.scopes[0].statements)
 
 
-def plan(loop):
+def plan(loop, features=()):
     """Plan a loop as one kernel.
 
     Parameters
     ----------
     loop : Loop
         Prepared: no residuals and no adjoint equations inside (see `nscan.plan.memory.prepare`).
+    features : tuple of str
+        What the host can do, as far as it decides sizes of tiles (which change no bit of a result).
 
     Returns
     -------
     Program
     """
-    p = _Planner(loop)
+    p = _Planner(loop, features)
     parts = [part(p) for part in (_start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}

@@ -8,6 +8,7 @@ depend on the number of threads.
 
 import numpy as np
 
+from nscan.plan.axes import ONE
 from nscan.plan.nests import WEIGHTS, sources, split_sums
 from nscan.plan.stages import COSTLY
 from nscan.tape import Var
@@ -27,7 +28,7 @@ def find_lane(axes, loop):
     found = []
     for v in carriers:
         for c in axes.get(v):
-            if not c.unrolled and not c.dynamic and not c.stepped and c not in found:
+            if c is not ONE and not c.dynamic and not c.stepped and c not in found:
                 found.append(c)
     ends = sum_ends(loop)
     good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]
