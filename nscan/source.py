@@ -23,9 +23,11 @@ import ast
 from nscan import errors
 
 # Operations whose operator means in Python, on values of NumPy and of Numba, what it means in C.
-OPERATORS = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}", "and": "{} & {}", "or": "{} | {}",
-             "xor": "{} ^ {}", "not": "~{}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "eq": "{} == {}",
-             "ne": "{} != {}"}
+OPERATORS = {
+    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}", "not": "~{}",
+    "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
+    "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "eq": "{} == {}", "ne": "{} != {}",
+}
 NOT_CHANGED = ("lt", "le", "gt", "ge", "eq", "ne")
 # Dtypes that arithmetic keeps: narrower integers become int64 in Numba and are cast back.
 KEPT = ("f4", "f8", "i8", "b1")
@@ -79,8 +81,8 @@ def cuda_text(program):
         The program has no lanes, or it calls a library.
     """
     if not program.lane:
-        raise errors.KernelError("this loop cannot run on a GPU: it has no axis along which it is independent, so there is nothing to "
-                                 "give to each thread; run it on the CPU, or make it a map over a batch")
+        raise errors.KernelError("this loop cannot run on a GPU: it has no axis along which it is independent, so there is "
+                                 "nothing to give to each thread; run it on the CPU, or make it a map over a batch")
     for name in ("start", "block", "end"):
         _refuse_calls(getattr(program, name))
     printer = _Printer("word")
@@ -109,15 +111,15 @@ def called(text):
 def _refuse_calls(statements):
     for s in statements:
         if s[0] == "call" or s[0] == "let" and s[2] == "libcall":
-            raise errors.KernelError("this loop cannot run on a GPU: it calls a routine of a CPU library (sorting, LAPACK, or a function "
-                                     "of SciPy); run it on the CPU")
+            raise errors.KernelError("this loop cannot run on a GPU: it calls a routine of a CPU library (sorting, LAPACK, or "
+                                     "a function of SciPy); run it on the CPU")
         for body in _bodies(s):
             _refuse_calls(body)
 
 
 # ----------------------------------------------------------------------------------------------- dead values
 def _bodies(s):
-    """Lists of statements inside a statement."""
+    """Return the lists of statements inside a statement."""
     return {"range": s[6:7], "while": s[2:3], "if": s[2:4]}.get(s[0], ())
 
 
@@ -238,7 +240,7 @@ class _Printer:
             self.line(text)
 
     def text(self):
-        """Everything so far."""
+        """Return everything so far."""
         return "\n".join(self.out) + "\n"
 
     def part(self, statements):
@@ -256,14 +258,14 @@ class _Printer:
 
     # ---------------------------------------------------------------------------------------------- values
     def get(self, operand):
-        """Text of an operand."""
+        """Return the text of an operand."""
         if type(operand) is not tuple:
             return self.names[operand]
         _, dtype, value = operand
         return str(bool(value)) if dtype == "b1" else f"{dtype}({value})"
 
     def dtype(self, operand):
-        """Dtype of an operand."""
+        """Return the dtype of an operand."""
         return operand[1] if type(operand) is tuple else self.dtypes[operand]
 
     def define(self, v, dtype, name=None):
@@ -283,7 +285,7 @@ class _Printer:
         self.line(f"{self.define(v, dtype)} = {text}")
 
     def operation(self, op, dtype, args):
-        """Text of an operation."""
+        """Return the text of an operation."""
         if op == "param":
             return f"block[{args[0][2]}]"
         if op == "healthy":
@@ -311,7 +313,7 @@ class _Printer:
         self.line(f"st_{dtype}({self.get(address)}, {self.get(value)})")
 
     def print_fold(self, v, op, dtype, value):
-        """There is one lane: nothing is to be combined."""
+        """Give the result the name of the one lane: nothing is to be combined."""
         self.define(v, dtype, self.get(value))
 
     # ------------------------------------------------------------------------------------------- structure
@@ -366,7 +368,12 @@ class _Printer:
 
     def print_fail(self, condition, reason, equation, step, first, second):
         """Print a failure."""
-        numbers = [self.get(x) if self.dtype(x) == "i8" else f"cast_{self.dtype(x)}_i8({self.get(x)})" for x in (step, first, second)]
+        step, first, second = (self.integer(x) for x in (step, first, second))
         self.line(f"if {self.get(condition)}:")
         with self:
-            self.line(f"fail({self.status}, i8({REASONS[reason]}), {numbers[0]}, i8({equation}), {numbers[1]}, {numbers[2]})")
+            self.line(f"fail({self.status}, i8({REASONS[reason]}), {step}, i8({equation}), {first}, {second})")
+
+    def integer(self, operand):
+        """Return the text of an operand as an int64."""
+        dtype, text = self.dtype(operand), self.get(operand)
+        return text if dtype == "i8" else f"cast_{dtype}_i8({text})"

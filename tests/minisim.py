@@ -61,7 +61,8 @@ class _Block:
         """Let all threads go on once all of them wait at one barrier."""
         lines = sorted({line for _, line in self.waiting.values()})
         if self.ended or len(lines) > 1:
-            raise SimulatorError(f"block {self.number}: {len(self.waiting)} threads wait at lines {lines}, {self.ended} have ended")
+            count = len(self.waiting)
+            raise SimulatorError(f"block {self.number}: {count} threads wait at lines {lines}, {self.ended} have ended")
         self.ready = {thread: generator for thread, (generator, _) in self.waiting.items()}
         self.waiting = {}
 

@@ -14,19 +14,27 @@ DTYPES = ("f4", "f8", "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 TYPES = {d: np.dtype(d).type for d in DTYPES}
 CELLS = {d: np.ctypeslib.as_ctypes_type(np.dtype(d)) for d in DTYPES}
 # What NumPy or SciPy call otherwise.
-FUNCTIONS = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "asinh": np.arcsinh, "acosh": np.arccosh,
-             "atanh": np.arctanh, "pow": np.power, "shl": np.left_shift, "shr": np.right_shift, "int_gcd": np.gcd, "int_lcm": np.lcm,
-             "max": np.maximum, "min": np.minimum, "sigmoid": scipy.special.expit, "log_sigmoid": scipy.special.log_expit,
-             "softplus": lambda x: np.logaddexp(x, 0), "erf": scipy.special.erf, "erfc": scipy.special.erfc,
-             "tgamma": scipy.special.gamma, "lgamma": scipy.special.gammaln, "fma": lambda a, b, c: a * b + c,
-             "int_div": lambda a, b: truncated(int(a), int(b)), "int_rem": lambda a, b: int(a) - int(b) * truncated(int(a), int(b)),
-             "bits": lambda n: int(n).bit_length(), "bit_count": lambda n: int(n).bit_count(),
-             "int_power": lambda a, n: pow(int(a), max(int(n), 0), 1 << 64)}
+FUNCTIONS = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "pow": np.power, "shl": np.left_shift, "shr": np.right_shift, "int_gcd": np.gcd, "int_lcm": np.lcm,
+    "max": np.maximum, "min": np.minimum, "sigmoid": scipy.special.expit, "log_sigmoid": scipy.special.log_expit,
+    "softplus": lambda x: np.logaddexp(x, 0), "erf": scipy.special.erf, "erfc": scipy.special.erfc,
+    "tgamma": scipy.special.gamma, "lgamma": scipy.special.gammaln, "fma": lambda a, b, c: a * b + c,
+    "int_div": lambda a, b: truncated(int(a), int(b)),
+    "int_rem": lambda a, b: int(a) - int(b) * truncated(int(a), int(b)),
+    "bits": lambda n: bits_of(n).bit_length(), "bit_count": lambda n: bits_of(n).bit_count(),
+    "int_power": lambda a, n: pow(int(a), max(int(n), 0), 1 << 64),
+}
 
 
 def truncated(a, b):
     """The quotient of integers, rounded towards 0."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def bits_of(n):
+    """The bits of an integer as a number."""
+    return int(n) & ((1 << 8 * n.itemsize) - 1)
 
 
 def load(dtype):

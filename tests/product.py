@@ -46,7 +46,7 @@ class Case:
     order : str
         Memory of the arrays: C, F, strided, reversed.
     inside : str
-        What stands in the step besides arithmetic: "", scan, until, while, map, cond, taps.
+        What stands in the step besides arithmetic: "", scan, until, while, map, cond, taps, deep.
     write : str
         What the step writes in place: "", whole, view, index, add_at, mask, buffer.
     nest : bool
@@ -96,7 +96,7 @@ def cases(draw):
         until=draw(st.sampled_from(["", "", "", "count", "flag", "never"])), stop=draw(st.integers(0, 5)),
         truncate=draw(st.sampled_from([-1, -1, -1, 1, 2, 7])), backwards=draw(st.booleans()),
         dtype=draw(st.sampled_from(["f8", "f8", "f8", "f4", "c16"])), order=draw(st.sampled_from(["C", "F", "strided", "reversed"])),
-        inside=draw(st.sampled_from(["", "", "", "scan", "until", "while", "map", "cond", "taps"])),
+        inside=draw(st.sampled_from(["", "", "", "", "scan", "until", "while", "map", "cond", "taps", "deep"])),
         write=draw(st.sampled_from(["", "", "whole", "view", "index", "add_at", "mask", "buffer"])), nest=draw(st.booleans()),
         scalar_start=draw(st.booleans()), seed=draw(st.integers(0, 99)))
     return legal(case)
@@ -135,7 +135,7 @@ def grid():
     seqs = [(), ((0,),), ((-1, 0),), ((1,), (0,)), ((2, -1),)]
     states = [(), ((-1,),), ((-2,),), ((-3, -1), (-1,))]
     untils, truncates, counts = ["", "count", "flag"], [-1, 1, 2], [None, 0, 1, 2]
-    insides, writes = ["", "scan", "until", "while", "map", "cond", "taps"], ["", "whole", "view", "index", "add_at", "mask", "buffer"]
+    insides, writes = ["", "scan", "until", "while", "map", "cond", "taps", "deep"], ["", "whole", "view", "index", "add_at", "mask", "buffer"]
     out, k = [], 0
     for s in seqs:
         for h in states:
@@ -146,10 +146,10 @@ def grid():
                         seqs=s, states=h, rows=k % 3, shape=[(2,), (), (2, 3)][k % 3], steps=3 + k % 2, n_steps=counts[k % 4 if k % 5 else 0],
                         extra=(k % 2, (k // 2) % 2, 0), until=until, stop=k % 4, truncate=truncates[k % 3 if k % 2 else 0], backwards=backwards,
                         dtype=["f8", "f8", "c16", "f4"][(k // 3) % 4], order=["C", "F", "strided", "reversed"][k % 4],
-                        inside=insides[k % 7], write=writes[(k // 2) % 7], nest=k % 2 == 0, scalar_start=k % 6 == 0, seed=k)))
+                        inside=insides[k % 8], write=writes[(k // 2) % 7], nest=k % 2 == 0, scalar_start=k % 6 == 0, seed=k)))
     for k, api in enumerate(["loop", "map", "foldl", "foldr", "while_loop"] * 4):
         out.append(legal(Case(api=api, seqs=((0,),) * (1 + k % 2), states=((-1,),) * (1 + k % 2), rows=k % 3, until=["", "count"][k % 2],
-                              backwards=k % 3 == 0, truncate=[-1, 2][k % 2], inside=insides[k % 7], write=writes[k % 7], nest=k % 2 == 0, seed=k)))
+                              backwards=k % 3 == 0, truncate=[-1, 2][k % 2], inside=insides[k % 8], write=writes[k % 7], nest=k % 2 == 0, seed=k)))
     return out
 
 
@@ -237,6 +237,10 @@ def inner(case, lib, base, h, w, index):
         out = lib.scan(lambda a, b, g, f: (bounded(0.5 * g - 0.3 * f + a * w), b * g),
                        [dict(input=np.stack([base, h, 2.0 * base, h]), taps=[0, 1])], [dict(initial=np.stack([h, base]), taps=[-1, -2]), None])
         return out[0][-1] + np.sum(out[1], axis=0)
+    if case.inside == "deep":
+        def middle(y, g):
+            return lib.scan(lambda k, f: ((k + 1, bounded(f * 0.8 + y)), lib.until(k >= 1)), None, [np.int64(0), g + w], n_steps=3)[1][-1]
+        return lib.scan(middle, [np.stack([base, h])], [h])[-1]
     if case.inside == "until":
         return lib.scan(lambda k, g: ((k + 1, grow(g)), lib.until(k >= 1)), None, [np.int64(0), h], n_steps=5)[1][-1]
     if case.inside == "while":

@@ -1,13 +1,11 @@
 """The product of all options of a loop: values and derivatives of random loops against the law.
 
-``pytest -m sweep`` runs 20,000 random loops (1,000 in compiled mode); the seed of the draw is printed with a failure.
+``pytest tests/test_product.py -m sweep`` draws 20,000 random loops (1,000 in compiled mode). A failure prints the case.
 """
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from product import cases, check, grid
-
-import nscan as ns
 
 
 @pytest.mark.parametrize("case", grid(), ids=lambda case: f"{case.api}-{case.seed}")
@@ -35,9 +33,3 @@ def test_random_loops_to_third_order(mode):
 @pytest.mark.sweep
 def test_many_random_loops(mode):
     sweep(20_000 if mode == "python" else 1_000, 2, False)
-
-
-@pytest.mark.sweep
-def test_modes_agree():
-    """Compiled and interpreted loops return the same, on cases of the sweep."""
-    assert ns.config.mode

@@ -1,5 +1,6 @@
 """The text of loop programs: run as plain Python it does what the kernel does; as CUDA it runs in a simulator, and compiles."""
 
+import collections
 import hashlib
 import os
 import re
@@ -67,7 +68,8 @@ def reductions():
 def until():
     def step(k, y):
         return (k + 1, y * 1.5), ns.until(y > 20)
-    return ns.scan(step, outputs_info=[0, 1.0], n_steps=50), ns.while_loop(lambda c: c[0] < 7, lambda c: (c[0] + 2, c[1] * c[0]), (0, 1.5))
+    rows = ns.scan(step, outputs_info=[0, 1.0], n_steps=50)
+    return rows, ns.while_loop(lambda c: c[0] < 7, lambda c: (c[0] + 2, c[1] * c[0]), (0, 1.5))
 
 
 def conditional():
@@ -125,7 +127,7 @@ def single_precision():
 
 def libraries():
     def step(a, h):
-        return np.sort(a @ h) + np.linalg.solve(a + 12 * np.eye(12), h) + scipy.special.erfcx(h[0])
+        return np.sort(a[:, 0] * h) + np.linalg.solve(a + 12 * np.eye(12), h) + scipy.special.erfcx(h[0])
     return ns.scan(step, draw(3, 12, 12), draw(12))
 
 
@@ -176,9 +178,11 @@ def test_text_does_what_the_kernel_does(f):
 
 def test_text_runs_parts_of_the_lanes_and_steps(monkeypatch):
     """A call in several parts: lanes of a recurrence, steps of a map, each with a sum of its own."""
+    x = draw(6, 40)
+
     def loss(w):
-        x = draw(6, 40)
-        return np.sum(ns.scan(lambda x, h, w: np.tanh(w * h + x), x, np.zeros(40), w)[-1]) + np.sum(ns.map(lambda r: np.exp(w * r[0]), x))
+        last = ns.scan(lambda x, h, w: np.tanh(w * h + x), x, np.zeros(40), w)[-1]
+        return np.sum(last) + np.sum(ns.map(lambda r: np.exp(w * r[0]), x))
     monkeypatch.setattr(run, "WORTH", 40)
     seen = []
     monkeypatch.setattr(plain, "program_at", lambda address, found=plain.program_at: seen.append(address) or found(address))
@@ -188,9 +192,9 @@ def test_text_runs_parts_of_the_lanes_and_steps(monkeypatch):
 
 
 def test_text_reports_the_failure_of_the_kernel():
-    found = []
+    found, said = [], "index 12 is out of bounds for an axis with size 12 .step 3"
     for how in (in_text, lambda f, *args: in_mode("compiled", f, *args)):
-        with pytest.raises(ns.errors.IndexRangeError, match="index 12 is out of bounds for an axis with size 12 .step 3") as caught:
+        with pytest.raises(ns.errors.IndexRangeError, match=said) as caught:
             how(gathered, 12)
         found.append(str(caught.value))
     assert found[0] == found[1]
@@ -235,18 +239,18 @@ def test_text_is_the_same_in_every_process():
 def test_values_that_nobody_reads_are_not_printed():
     """What a text assigns it reads."""
     for text in texts():
-        for name in set(re.findall(r"^ *(v\d+) = ", text, re.MULTILINE)):
-            assert len(re.findall(rf"\b{name}\b", text)) > 1, f"{name} in\n{text}"
+        seen = collections.Counter(re.findall(r"\bv\d+\b", text))
+        assert not [name for name, count in seen.items() if count == 1]
 
 
 # ---------------------------------------------------------------------------------------------------- as CUDA
 def recurrence(dtype, lanes):
     """Value and derivatives of a tanh recurrence with parameters for each lane and for all."""
-    def loss(p, scale, h0, x):
-        h = ns.scan(lambda x, h, p, scale: np.tanh(p[0] * h + p[1] * x) * scale + p[2], x, h0, [p, scale])
+    def loss(a, b, scale, h0, x):
+        h = ns.scan(lambda x, h, a, b, scale: np.tanh(a * h + x) * scale + b, x, h0, [a, b, scale])
         return np.sum(h[-1] * h[0])
-    x, p, h0 = draw(6, lanes, dtype=dtype), draw(3, lanes, dtype=dtype), draw(lanes, dtype=dtype)
-    return lambda: ns.value_and_grad(loss, argnums=(0, 1, 2, 3))(p, np.dtype(dtype).type(0.8), h0, x)
+    args = draw(lanes, dtype=dtype), draw(lanes, dtype=dtype) * 2, np.dtype(dtype).type(0.8), draw(lanes, dtype=dtype)
+    return lambda: ns.value_and_grad(loss, argnums=(0, 1, 2, 3, 4))(*args, draw(6, lanes, dtype=dtype))
 
 
 def simulated(f, seed, threads=4):
@@ -331,7 +335,8 @@ def compile_ptx(text, capability=(9, 0)):
     from numba import cuda
 
     from nscan.gpu import helpers
-    found, _ = cuda.compile(helpers.kernel(text), helpers.kernel_signature(), device=False, abi="numba", cc=capability, output="ptx")
+    kernel = helpers.kernel(text)
+    found, _ = cuda.compile(kernel, helpers.kernel_signature(), device=False, abi="numba", cc=capability, output="ptx")
     return found.decode() if isinstance(found, bytes) else found
 
 
@@ -350,8 +355,8 @@ def assemble(ptx, folder):
     if ptxas is None:
         pytest.skip("compiled to PTX; ptxas is not installed")
     (folder / "kernel.ptx").write_text(ptx)
-    done = subprocess.run([ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin"], capture_output=True, text=True,
-                          check=False)
+    command = [ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -368,20 +373,104 @@ def test_text_compiles_for_cuda(dtype, toolkit, tmp_path):
         assert int(re.search(r"Used (\d+) registers", said).group(1)) <= 64
 
 
+INTEGERS = ("int_div", "int_rem", "shl", "shr", "max", "min", "int_power", "int_gcd", "int_lcm", "abs", "bit_count")
+PAIRS = {*INTEGERS[:9], "atan2", "pow", "hypot", "fmod", "nextafter", "copysign"}
+COUNTED = ("shl", "shr", "int_power", "int_div", "int_rem")
+
+
+def call_text(name, out, first, second):
+    """A line that stores what a helper makes of numbers at two addresses."""
+    op, _, dtype = name.rpartition("_")
+    operand, result = (op[5:], dtype) if op.startswith("cast_") else (dtype, {"signbit": "b1", "bit_count": "u1"}.get(op, dtype))
+    count = 3 if op == "fma" else 2 if op in PAIRS else 1
+    args = ", ".join(f"ld_{operand}({at})" for at in (first, second, first)[:count])
+    return f"st_{result}({out}, {name}({args}))"
+
+
+def float_names():
+    from nscan.gpu import helpers
+    return [f"{op}_{d}" for d in ("f4", "f8") for op in sorted({*helpers.LIBDEVICE, *helpers.FORMULAS, "max", "min", "signbit"})]
+
+
+def plain_names():
+    """Helpers that need no library of CUDA."""
+    names = [f"{op}_{d}" for d in ("i2", "i8", "u4") for op in INTEGERS if d[0] == "i" or op != "abs"]
+    names += [f"{op}_{d}" for d in ("f4", "f8") for op in ("max", "min", "signbit")]
+    kinds = ("f4", "f8", "b1", "i1", "i8", "u2", "u8")
+    return [*names, "bits_i8", *[f"cast_{a}_{b}" for a in kinds for b in kinds if a != b]]
+
+
 def test_every_helper_compiles_for_cuda(toolkit):
     """Each operation of the scalar language has a helper on CUDA, for the dtypes it may have."""
+    names = [*float_names(), *plain_names()]
+    lines = [call_text(name, f"status + i8({8 * k})", "status", "status") for k, name in enumerate(names)]
+    lines = ["def kernel(n, steps, each, status, block):", *lines, "fail(status, i8(1), n, i8(2), n, n)"]
+    assert ".entry" in compile_ptx("\n    ".join(lines) + "\n")
+
+
+def samples(dtype, narrow):
+    """Numbers to try an operation on: the ends of the range too, unless it is a cast or has a count or an exponent."""
+    if dtype[0] == "f":
+        return np.array([0.0, 1.5, 2.5, 100.75, 7.0] + ([] if narrow else [-0.0, -3.5, np.nan, np.inf]), dtype)
+    if dtype == "b1":
+        return np.array([True, False])
+    info = np.iinfo(dtype)
+    return np.array([1, 2, 7, 5, 100] if narrow else [info.max, 1, 12, 18, 7, info.min + 1, 100], dtype)
+
+
+def trial(name, start):
+    """What a helper is tried on: lines of text that use three addresses from a number on, operands, and room for results."""
+    op, _, dtype = name.rpartition("_")
+    cast = op.startswith("cast_")
+    operand = op[5:] if cast else dtype
+    first = samples(operand, cast)
+    second = np.resize(samples(operand, True), len(first)) if op in COUNTED else first[::-1].copy()
+    if op in ("shl", "shr"):
+        second = second % np.array(8 * second.itemsize, second.dtype)
+    at = [f"block[{start + k}] + j * i8({size})" for k, size in enumerate((8, first.itemsize, first.itemsize))]
+    return [f"for j in range(i8(0), i8({len(first)})):", f"    {call_text(name, *at)}"], (np.zeros(len(first)), first, second)
+
+
+@pytest.mark.parametrize("group", ["operations", "casts"])
+def test_helpers_of_cuda_mean_what_the_printer_means(group):
+    """Those without libdevice run on the CPU too: the same text, compiled with them and uncompiled."""
+    import numba
+
     from nscan.gpu import helpers
-    lines = ["def kernel(n, steps, each, status, block):"]
-    names = [f"{op}_{d}" for d in ("f4", "f8") for op in sorted({*helpers.LIBDEVICE, *helpers.FORMULAS, "max", "min", "signbit"})]
-    names += [f"{op}_{d}" for d in ("i1", "i4", "i8", "u4") for op in ("int_div", "int_rem", "shl", "shr", "max", "min", "int_power",
-                                                                        "int_gcd", "int_lcm", "abs", "bit_count")]
-    names += [f"cast_{a}_{b}" for a in plain.DTYPES for b in plain.DTYPES if a != b]
-    for k, name in enumerate([*names, "bits_i8"]):
-        dtype = name.split("_")[-2] if name.startswith("cast") else name.rpartition("_")[2]
-        op = name.rpartition("_")[0]
-        count = helpers.ARITY.get(op, 1 if name.startswith("cast") or op in helpers.LIBDEVICE or op in helpers.FORMULAS or op in helpers.ONE else 2)
-        result = name.rpartition("_")[2] if name.startswith("cast") else helpers.ONE.get(op, (None,))[0] or dtype
-        args = ", ".join([f"ld_{dtype}(status)"] * count)
-        lines.append(f"    st_{result}(status + i8({8 * k}), {name}({args}))")
-    lines.append("    fail(status, i8(1), n, i8(2), n, n)")
-    assert ".entry" in compile_ptx("\n".join(lines) + "\n")
+    names = [name for name in plain_names() if name.startswith("cast_") is (group == "casts")]
+    trials = [trial(name, 3 * k) for k, name in enumerate(names)]
+    text = "\n    ".join(["def kernel(block):", *[line for lines, _ in trials for line in lines]]) + "\n"
+    block = np.array([x.ctypes.data for _, arrays in trials for x in arrays])
+    space = {name: helpers.helper(name) for name in source.called(text)}
+    exec(compile(text, "<helpers>", "exec"), space)
+    results = []
+    for kernel in (plain.function(text), numba.njit(space["kernel"])):
+        with np.errstate(all="ignore"):
+            kernel(block)
+        results.append([arrays[0].view("u8").tolist() for _, arrays in trials])
+    wrong = [name for name, x, y in zip(names, *results) if x != y]
+    assert not wrong, wrong
+
+
+def test_formulas_of_cuda():
+    """Sigmoid and softplus as they are composed for CUDA, with NumPy in place of libdevice."""
+    from nscan.gpu import helpers
+
+    class Functions:
+        one, add, div, neg = 1.0, np.add, np.divide, np.negative
+
+        def __call__(self, name, x):
+            return getattr(np, name)(x)
+
+        def positive(self, x):
+            return np.where(x < 0, 0, x)
+    x = np.array([-800.0, -40, -1, 0, 0.5, 30, 800, np.nan])
+    with np.errstate(all="ignore"):
+        for name, formula in helpers.FORMULAS.items():
+            np.testing.assert_allclose(formula(Functions(), x), plain.FUNCTIONS[name](x), rtol=1e-15)
+
+
+def test_what_cuda_has_no_helper_for_is_an_error():
+    from nscan.gpu import helpers
+    with pytest.raises(ns.errors.KernelError, match="the CUDA target has no libcall of f8"):
+        helpers.helper("libcall_f8")

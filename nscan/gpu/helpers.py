@@ -94,8 +94,8 @@ def _operation(op, dtype):
         return _intrinsic(kind, [kind] * 2, lambda b, x, y: getattr(b, INTEGER[op][unsigned])(x, y))
     if op in ("min", "max"):
         return _intrinsic(kind, [kind] * 2, lambda b, x, y: _extremum(b, op, dtype, x, y))
-    if op in ("int_power", "int_gcd", "int_lcm"):
-        return _intrinsic(kind, [kind] * 2, lambda b, x, y: _integer_loop(b, op, unsigned, x, y))
+    if op in LOOPS:
+        return _intrinsic(kind, [kind] * 2, lambda b, x, y: LOOPS[op](b, unsigned, x, y))
     if op in ONE:
         result, emit = ONE[op]
         return _intrinsic(NUMBA[result or dtype], [kind], lambda b, x: emit(b, dtype, x))
@@ -155,7 +155,7 @@ class _Functions:
     def __init__(self, b, dtype):
         self.b, self.dtype, self.kind = b, dtype, FLOATS[dtype]
         self.one, self.zero = ir.Constant(self.kind, 1.0), ir.Constant(self.kind, 0.0)
-        self.add, self.div, self.neg = b.fadd, b.fdiv, b.fneg
+        self.add, self.div = b.fadd, b.fdiv
 
     def __call__(self, name, *args):
         """Call a function of libdevice."""
@@ -164,6 +164,10 @@ class _Functions:
         if found is None:
             found = ir.Function(self.b.module, ir.FunctionType(self.kind, [self.kind] * len(args)), symbol)
         return self.b.call(found, args)
+
+    def neg(self, x):
+        """Return -x (NVVM's dialect of LLVM has no fneg)."""
+        return self.b.fsub(ir.Constant(self.kind, -0.0), x)
 
     def positive(self, x):
         """Return max(x, 0), and NaN for NaN."""
@@ -221,6 +225,48 @@ def _bits(b, dtype, x):
 ONE = {"abs": (None, _abs), "bit_count": ("u1", _bit_count), "signbit": ("b1", _sign_bit), "bits": ("i8", _bits)}
 
 
-def _integer_loop(b, op, unsigned, x, y):
-    from nscan.cpu.llvm import integer_helper
-    return b.call(integer_helper(b.module, op, x.type, unsigned), (x, y))
+def _power(b, unsigned, x, n):
+    """Integer power by squaring; negative exponents, which are failures elsewhere, give 1."""
+    zero, one = ir.Constant(x.type, 0), ir.Constant(x.type, 1)
+    more = (b.icmp_unsigned if unsigned else b.icmp_signed)
+    odd = lambda k: b.icmp_unsigned("!=", b.and_(k, one), zero)
+    return _while(b, [one, x, n], lambda r, p, k: more(">", k, zero),
+                  lambda r, p, k: (b.select(odd(k), b.mul(r, p), r), b.mul(p, p), b.lshr(k, one)))[0]
+
+
+def _divisor(b, unsigned, x, y):
+    """Greatest common divisor, by Euclid's algorithm."""
+    zero = ir.Constant(x.type, 0)
+    if not unsigned:
+        x, y = (b.select(b.icmp_signed("<", v, zero), b.sub(zero, v), v) for v in (x, y))
+    return _while(b, [x, y], lambda p, q: b.icmp_unsigned("!=", q, zero), lambda p, q: (q, b.urem(p, q)))[0]
+
+
+def _multiple(b, unsigned, x, y):
+    """Least common multiple; 0 if one of the numbers is 0."""
+    zero, one = ir.Constant(x.type, 0), ir.Constant(x.type, 1)
+    divisor = _divisor(b, unsigned, x, y)
+    if not unsigned:
+        x, y = (b.select(b.icmp_signed("<", v, zero), b.sub(zero, v), v) for v in (x, y))
+    return b.mul(b.udiv(x, b.select(b.icmp_unsigned("==", divisor, zero), one, divisor)), y)
+
+
+LOOPS = {"int_power": _power, "int_gcd": _divisor, "int_lcm": _multiple}
+
+
+def _while(b, start, condition, step):
+    """Emit a loop over some values; return the last ones."""
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    values = [b.phi(x.type) for x in start]
+    for value, x in zip(values, start):
+        value.add_incoming(x, before)
+    b.cbranch(condition(*values), inside, after)
+    b.position_at_end(inside)
+    for value, x in zip(values, step(*values)):
+        value.add_incoming(x, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return values

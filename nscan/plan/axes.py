@@ -16,10 +16,12 @@ UNROLL_VALUE = 36
 class AxisClass:
     """A class of axes: its size (int, or the Var of a run-time size), number, whether it is unrolled.
 
-    An axis of steps (`stepped`) is walked by a loop, so it is never unrolled.
+    An axis of steps (`stepped`) is walked by a loop, so it is never unrolled. `rivals` are classes of other axes
+    of one value: two axes of a value are never one class, since a nest walks each by a loop of its own. Where an
+    equation walks rivals together, both are marked as `split`.
     """
 
-    __slots__ = ("parent", "size", "number", "unrolled", "bound", "stepped")
+    __slots__ = ("parent", "size", "number", "unrolled", "bound", "stepped", "rivals", "split")
 
     def __init__(self, size):
         self.parent = self
@@ -28,6 +30,8 @@ class AxisClass:
         self.unrolled = False
         self.bound = None
         self.stepped = False
+        self.rivals = set()
+        self.split = False
 
     def find(self):
         """Return the representative."""
@@ -75,6 +79,9 @@ class Axes:
                     self.all.append(c)
                     found.append(c)
             self.of[v] = found
+            for c in found:
+                if c is not ONE:
+                    c.rivals.update(d for d in found if d is not c and d is not ONE)
         return found
 
     def join(self, a, b):
@@ -84,7 +91,12 @@ class Axes:
         a, b = a.find(), b.find()
         if a is b or a.size is not b.size and a.size != b.size:
             return
+        if any(r.find() is b for r in a.rivals) or any(r.find() is a for r in b.rivals):
+            a.split = b.split = True
+            return
         b.parent = a
+        a.rivals |= b.rivals
+        a.split = a.split or b.split
         a.bound = a.bound or b.bound
         a.stepped = a.stepped or b.stepped
 

@@ -28,7 +28,7 @@ def find_lane(axes, loop):
     found = []
     for v in carriers:
         for c in axes.get(v):
-            if c is not ONE and not c.dynamic and not c.stepped and c not in found:
+            if c is not ONE and not c.dynamic and not c.stepped and not c.split and c not in found:
                 found.append(c)
     ends = sum_ends(loop)
     good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]
