@@ -1,6 +1,6 @@
 """Measure the elementary functions of nscan beside those that Numba calls.
 
-Run ``python benchmarks/math.py [name ...]``. For each function and both types it prints nanoseconds an
+Run ``python benchmarks/math_functions.py [name ...]``. For each function and both types it prints nanoseconds an
 element, over arrays of 4096 elements, of the vector code of `nscan.cpu.math` and of a Numba loop that calls
 NumPy's function on scalars, and the ratio of the two. They are measured in turns, and the median is taken.
 """
