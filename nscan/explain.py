@@ -206,7 +206,7 @@ def _kernel(loop):
     from nscan.plan.kernel import plan
     from nscan.plan.memory import prepare
     prepared, order = prepare(loop)
-    program = plan(prepared)
+    program = plan(prepared, run.host_features())
     kernel = run.Kernel(prepared, program, None, 0, np.zeros(len(program.keys) + 1, np.int64), [], order,
                         steps_of_block=run.block_length(program))
     run.lay_out(kernel)

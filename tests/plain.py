@@ -19,7 +19,7 @@ FUNCTIONS = {
     "atanh": np.arctanh, "pow": np.power, "shl": np.left_shift, "shr": np.right_shift, "int_gcd": np.gcd, "int_lcm": np.lcm,
     "max": np.maximum, "min": np.minimum, "sigmoid": scipy.special.expit, "log_sigmoid": scipy.special.log_expit,
     "softplus": lambda x: np.logaddexp(x, 0), "erf": scipy.special.erf, "erfc": scipy.special.erfc,
-    "tgamma": scipy.special.gamma, "lgamma": scipy.special.gammaln, "fma": lambda a, b, c: a * b + c,
+    "gamma": scipy.special.gamma, "lgamma": scipy.special.gammaln, "fma": lambda a, b, c: a * b + c,
     "int_div": lambda a, b: truncated(int(a), int(b)),
     "int_rem": lambda a, b: int(a) - int(b) * truncated(int(a), int(b)),
     "bits": lambda n: bits_of(n).bit_length(), "bit_count": lambda n: bits_of(n).bit_count(),
@@ -108,9 +108,9 @@ def program_at(address):
     return next(k.program for k in run._KERNELS.values() if k.address == address)
 
 
-def run_parts(_, address, parts, each, status, block):
-    """Do what `nscan.cpu.launch.run_parts` does with the printed text in place of the kernel."""
-    kernel = function(source.python_text(program_at(address)))
+def run_parts(_, address, parts, each, status, block, make=function):
+    """Do what `nscan.cpu.launch.run_parts` does with the printed text in place of the kernel; `make` executes a text."""
+    kernel = make(source.python_text(program_at(address)))
     with np.errstate(all="ignore"):
         for p, (first, last, lane0, lane1) in enumerate(parts.tolist()):
             at = first

@@ -23,9 +23,9 @@ GLOBAL = 1  # the address space of device memory
 # Functions of libdevice by operation; those for float32 end in f.
 LIBDEVICE = {name: name for name in (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "sinh", "cosh", "sin", "cos", "tan", "asin", "acos", "atan",
-    "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "cbrt", "hypot", "fmod", "tgamma", "lgamma", "nextafter", "floor",
+    "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "cbrt", "hypot", "fmod", "lgamma", "nextafter", "floor",
     "ceil", "trunc", "rint", "copysign", "sqrt", "fma")}
-LIBDEVICE["abs"] = "fabs"
+LIBDEVICE.update(abs="fabs", gamma="tgamma")
 ARITY = {"atan2": 2, "pow": 2, "hypot": 2, "fmod": 2, "nextafter": 2, "copysign": 2, "fma": 3}
 # Instructions of integers: for signed and for unsigned ones.
 INTEGER = {"int_div": ("sdiv", "udiv"), "int_rem": ("srem", "urem"), "shl": ("shl", "shl"), "shr": ("ashr", "lshr")}
