@@ -27,7 +27,7 @@ def run(arguments, folder, **environment):
                           capture_output=True, timeout=600)
 
 
-# ------------------------------------------------------------------------------------------------ the main job
+# ------------------------------------------------------------------------------------------ the main job
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     """Run a tiny main job from an empty kernel cache: the folder it ran in, and the process."""
@@ -102,7 +102,7 @@ def test_missing_extra(monkeypatch):
 
 # -------------------------------------------------------------------------------------------- its parts
 def test_lanes_read_on():
-    """Minibatches join without a gap, targets are the next characters, and the text starts again at its end."""
+    """Minibatches join without a gap, targets are the next characters, and the end leads to the start."""
     codes = np.arange(4 * 21 + 2)
     lanes = text.Lanes(codes, 4, 5)
     assert lanes.per_pass == 4
@@ -152,7 +152,8 @@ def test_gradient_of_the_loss(mode):
     rest = (*rest[:2], *[x.astype(float) for x in rest[2:]])
     gradient = ns.grad(model.loss, has_aux=True)(w, *rest)[0]
     move = {name: rng.standard_normal(x.shape) for name, x in w.items()}
-    there, back = [model.loss({name: w[name] + s * move[name] for name in w}, *rest)[0] for s in (1e-5, -1e-5)]
+    moved = [{name: w[name] + s * move[name] for name in w} for s in (1e-5, -1e-5)]
+    there, back = [model.loss(w, *rest)[0] for w in moved]
     product = sum(np.sum(gradient[name] * move[name]) for name in w)
     assert np.isclose(product, (there - back) / 2e-5, rtol=1e-6)
 

@@ -20,8 +20,8 @@ FOLDER = pathlib.Path(ns.__file__).parent
 def python(code, **environment):
     """Run code in a fresh interpreter that finds this nscan; return what it prints."""
     env = {**os.environ, "PYTHONPATH": str(FOLDER.parent), **environment}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, text=True, capture_output=True,
-                          timeout=300)
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,6 +66,8 @@ def test_metadata():
         pytest.skip("nscan is not installed, it is used from its folder")
     assert {"main", "test", "docs"} <= set(found.get_all("Provides-Extra"))
     assert "BSD-3-Clause" in (found.get("License-Expression") or found.get("License"))
+    shipped = {str(file) for file in importlib.metadata.files("nscan")}
+    assert {"nscan/py.typed", "nscan/data/persuasion.txt"} <= shipped or "nscan/__init__.py" not in shipped
     needs = [line for line in found.get_all("Requires-Dist") if "extra ==" not in line]
     assert {re.match(r"[\w-]+", line).group() for line in needs} == {"numpy", "numba", "llvmlite", "scipy",
                                                                      "platformdirs"}
@@ -76,7 +78,7 @@ TIME_IMPORT = "import time; start = time.process_time(); import {}; print(time.p
 
 
 def test_import_time():
-    """`import nscan` costs at most 0.15 s more than `import numba` (medians, in alternation, processor time)."""
+    """`import nscan` costs at most 0.15 s more than `import numba` (medians of processor time)."""
     for name in ("numba", "nscan"):
         python(TIME_IMPORT.format(name))
     times = {"numba": [], "nscan": []}

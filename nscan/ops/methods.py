@@ -12,7 +12,7 @@ FRONT_OPERATORS["divmod"] = divmod_
 SAME = ("sum", "prod", "max", "min", "mean", "std", "var", "all", "any", "argmax", "argmin", "cumsum", "cumprod", "ravel",
         "squeeze", "swapaxes", "diagonal", "trace", "repeat", "clip", "round", "dot", "take", "argsort", "searchsorted",
         "conj", "copy", "put", "choose", "compress")
-UNARY = {name for name in dir(np) if isinstance(getattr(np, name), np.ufunc) and getattr(np, name).nin == 1}
+UNARY = {name for name, x in vars(np).items() if isinstance(x, np.ufunc) and x.nin == 1}
 
 
 def _method(name):

@@ -7,6 +7,7 @@ small size may be unrolled.
 
 import numpy as np
 
+from nscan.ops.index import result_shape
 from nscan.tape import Lit, Var
 
 UNROLL_AXIS = 8
@@ -225,18 +226,25 @@ def _concatenate(axes, eqn):
 
 
 def _index_read(axes, eqn):
-    region(axes, eqn.params["spec"], eqn.inputs[0], eqn.outputs[0], eqn.inputs[1:])
+    region(axes, eqn.params["spec"], eqn.inputs[0], axes.new(eqn.outputs[0]), eqn.inputs[1:])
 
 
 def _index_write(axes, eqn):
-    x, v = eqn.inputs[:2]
-    for a, b in zip(axes.new(x), axes.new(eqn.outputs[0])):
+    x, value = eqn.inputs[:2]
+    whole = eqn.outputs[0]
+    for a, b in zip(axes.new(x), axes.new(whole)):
         axes.join(a, b)
+    if type(value) is Var:
+        shape = result_shape(eqn.params["spec"], whole.shape, eqn.inputs[2:])
+        classes = [AxisClass(d) for d in shape[:len(shape) - len(value.shape)]]
+        classes += [c if d is e or d == e else AxisClass(d)
+                    for c, d, e in zip(axes.new(value), value.shape, shape[len(classes):])]
+        region(axes, eqn.params["spec"], whole, classes, eqn.inputs[2:])
 
 
-def region(axes, spec, x, out, operands):
-    """Unite axes of an array with those of what an index reads from it."""
-    cx, co = axes.new(x), axes.new(out)
+def region(axes, spec, x, co, operands):
+    """Unite axes of an array with those (classes) of what an index selects in it."""
+    cx = axes.new(x)
     axis, k = 0, 0
     arrays = sum(1 for e in spec.entries if e[0] == "arr")
     middle = max([operands[e[1]].ndim for e in spec.entries if e[0] == "arr"], default=0)

@@ -15,7 +15,7 @@ from nscan.plan.axes import ONE
 from nscan.plan.elements import Place, Rows, as_number, better, combine, full_index, identity
 from nscan.plan.program import I64
 from nscan.plan.small import region_shape
-from nscan.tape import RESIDUAL, Eqn, Var
+from nscan.tape import RESIDUAL, Eqn, Lit, Var
 
 # Cost of one element, in units of a multiplication; a value that costs more and is used more than once is stored.
 WEIGHTS = {"exp": 12, "log": 14, "tanh": 16, "expit": 16, "sin": 16, "cos": 16, "power": 40, "sqrt": 6, "divide": 6,
@@ -40,6 +40,8 @@ class Statement:
         Stored only if a statement outside of its nest reads it.
     into : Place or None
         Where the result is added to what is there already (a term of a sum over steps).
+    overlaps : bool
+        Whether an indexed write reads, for an element, other elements of what it overwrites.
     """
 
     eqn: object
@@ -49,6 +51,7 @@ class Statement:
     reduced: tuple = ()
     soft: bool = False
     into: object = None
+    overlaps: bool = False
     reads: dict = dataclasses.field(default_factory=dict)
     after: set = dataclasses.field(default_factory=set)
 
@@ -238,10 +241,26 @@ class Body:
             if not owned and not writable:
                 continue
             others = [t for t in readers.get(x, []) if t is not s]
-            if any(self._depends(t, s.v, set()) for t in others):
+            if any(self._depends(t, s.v, set()) for t in others) or any(self._reaches(y, x) for y in s.eqn.inputs[2:]):
                 continue
             self.reuse[s.v] = x
+            s.overlaps = self._reaches(s.eqn.inputs[1], x, s.eqn)
             s.after.update(t.v for t in others)
+
+    def _reaches(self, y, x, write=None):
+        """Whether reading a value reads the memory of x, elsewhere than at the element that is being written."""
+        if y is x:
+            return True
+        how = self.e.define.get(y) if type(y) is Var and y not in self.mine else None
+        if type(how) is not tuple or how[0] not in ("alias", "eqn"):
+            return False
+        if how[0] == "alias":
+            return self._reaches(how[1], x)
+        q = how[1]
+        if write is not None and q.row.name == "index" and q.inputs[0] is x and _same_region(q, write):
+            return any(self._reaches(z, x) for z in q.inputs[1:])
+        keeps = write if q.row.kind == "pointwise" else None
+        return any(self._reaches(z, x, keeps if z.shape == y.shape else None) for z in sources(q))
 
     def _kind_of(self, v):
         return next((s.kind for s in self.statements if s.v is v), None)
@@ -637,6 +656,15 @@ ALIGNED = {"broadcast_to", "fill", "concatenate", "contract", "reshape"}
 def is_library(e, q):
     """Whether an equation is a call of a library routine."""
     return q.row.kind == "linalg" and not _is_small(e, q)
+
+
+def _same_region(read, write):
+    """Whether a read selects, element by element, what a write stores; a gather may select an element twice."""
+    spec = read.params["spec"]
+    if spec != write.params["spec"] or any(entry[0] == "arr" and read.inputs[1 + entry[1]].shape for entry in spec.entries):
+        return False
+    pairs = zip(read.inputs[1:], write.inputs[2:])
+    return len(read.inputs) == len(write.inputs) - 1 and all(a is b or type(a) is type(b) is Lit and a.value == b.value for a, b in pairs)
 
 
 def is_aligned(e, q):

@@ -19,6 +19,10 @@ def emit_write(body, s):
     target = None
     if v in body.reuse:
         place = e.here(e.define[body.reuse[v]])
+        if s.overlaps:
+            buffer = workspace(e, eqn.inputs[1])
+            copy_part(e, eqn.inputs[1], buffer)
+            e.define[eqn.inputs[1]] = buffer
     else:
         target = body.places(v)[0]
         place = e.here(target)

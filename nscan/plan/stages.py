@@ -109,6 +109,8 @@ class _Splitter:
         wanted = [*self.news, self.stop, *[v for k, v in enumerate(self.rows) if k not in post_rows]]
         wanted += [v for _, t in core_terms for v in ([t] if type(t) is Var else sources(t))]
         late_reads = {v for q in post for v in sources(q)} | {t for _, t in post_terms}
+        behind = self._needed(late_reads, self._from_core(post, stuck, late_reads))
+        late_reads |= {v for q in behind if q in stuck for v in q.outputs}
         from_core = self._from_core(post, stuck, late_reads)
         core = [q for q in self._needed([*wanted, *from_core]) if q not in post]
         from_pre = self._roots(core, [q for q in post if not self._is_dot(q)], stuck)
