@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import math
 
-import numpy as np
-
 from nscan import errors, source
 from nscan.config import config
 from nscan.grad import loop as rule
@@ -194,23 +192,14 @@ def _explain(seen):
     loop, operands, steps, calls = seen
     kernel = _kernel(loop)
     parts = len(run.divide(kernel, steps)[0]) if steps else 0
-    return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.steps_of_block,
-                         parts * kernel.workspace, residual_bytes(kernel, steps))
+    return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.block,
+                         parts * kernel.layout.workspace, residual_bytes(kernel, steps))
 
 
 def _kernel(loop):
     """Return the kernel of a loop; in python mode one that is planned and not compiled."""
-    from nscan.cpu import run
-    if config.mode == "compiled":
-        return run.kernel_of(loop)
-    from nscan.plan.kernel import plan
-    from nscan.plan.memory import prepare
-    prepared, order = prepare(loop)
-    program = plan(prepared, run.host_features())
-    kernel = run.Kernel(prepared, program, None, 0, np.zeros(len(program.keys) + 1, np.int64), [], order,
-                        steps_of_block=run.block_length(program))
-    run.lay_out(kernel)
-    return kernel
+    from nscan.cpu.kernel import kernel_of, planned
+    return kernel_of(loop) if config.mode == "compiled" else planned(loop)
 
 
 def residual_bytes(kernel, steps):
@@ -269,7 +258,7 @@ def _stages(x):
 def _plan(x):
     p = x.program
     lanes = f"{p.lane:,} independent lanes" if p.lane else "none: nothing is independent along an axis"
-    whole = "as many as there are" if not x.steps_of_block else f"{x.steps_of_block:,}"
+    whole = f"{x.steps_of_block:,}"
     residual = "known when it runs" if x.residual_bytes is None else _count(x.residual_bytes, "byte")
     return [f"lanes  {lanes}", f"parts that can run in parallel  {x.parts}", f"steps of a block  {whole}",
             f"workspace  {_count(x.workspace_bytes, 'byte')}", f"kept for the backward loop  {residual}",

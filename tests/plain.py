@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 
 from nscan import source
-from nscan.cpu import run
+from nscan.cpu import kernel as kernels
 
 DTYPES = ("f4", "f8", "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 TYPES = {d: np.dtype(d).type for d in DTYPES}
@@ -105,17 +105,17 @@ def function(text):
 
 def program_at(address):
     """The program of the compiled kernel at an address."""
-    return next(k.program for k in run._KERNELS.values() if k.address == address)
+    return next(k.program for k in kernels._KERNELS.values() if k.address == address)
 
 
-def run_parts(_, address, parts, each, status, block, make=function):
+def run_parts(run, make=function):
     """Do what `nscan.cpu.launch.run_parts` does with the printed text in place of the kernel; `make` executes a text."""
-    kernel = make(source.python_text(program_at(address)))
+    kernel = make(source.python_text(program_at(run.address)))
     with np.errstate(all="ignore"):
-        for p, (first, last, lane0, lane1) in enumerate(parts.tolist()):
+        for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
             at = first
-            while at < last and not status[p, 0]:
-                stop = min(last, at + each)
-                flags = 2 + (at == first) + 4 * (stop == last)
-                kernel(flags, status.ctypes.data + 64 * p, *map(np.int64, (at, stop, lane0, lane1, p)), block)
+            while at < last and not run.status[p, 0]:
+                stop = min(last, at + run.each)
+                flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
+                kernel(flags, run.status.ctypes.data + 64 * p, *map(np.int64, (at, stop, lane0, lane1, p)), run.block)
                 at = stop

@@ -126,9 +126,9 @@ def test_growing_resumes_where_it_was(monkeypatch):
     """Each step of a growing loop runs once: the ranges of the calls follow one another."""
     ranges, real = [], run.launch.run_parts
 
-    def noting(function, address, parts, *rest):
-        ranges.append(tuple(parts[0, :2]))
-        return real(function, address, parts, *rest)
+    def noting(launched):
+        ranges.append(tuple(launched.parts[0, :2]))
+        return real(launched)
     monkeypatch.setattr(run.launch, "run_parts", noting)
     out = ns.scan(lambda i: (i + 1, ns.until(i >= 5000)), None, 0)
     assert len(out) == 5001

@@ -14,7 +14,8 @@ import pytest
 
 import nscan as ns
 from nscan import build
-from nscan.cpu import launch, run
+from nscan.cpu import kernel as kernels
+from nscan.cpu import launch
 
 COMPILED = []
 
@@ -204,9 +205,9 @@ def test_parts_and_threads_give_the_same_bits():
     seen = []
     real = launch.run_parts
 
-    def spy(function, address, parts, *rest):
-        seen.append(len(parts))
-        return real(function, address, parts, *rest)
+    def spy(run):
+        seen.append(len(run.parts))
+        return real(run)
     try:
         launch.run_parts = spy
         results = []
@@ -312,6 +313,6 @@ def test_kernels_are_kept():
     """The second call of a structure neither plans nor compiles."""
     x = np.arange(5.0)
     ewma(x, 0.3)
-    count, compiled = len(run._KERNELS), len(COMPILED)
+    count, compiled = len(kernels._KERNELS), len(COMPILED)
     ewma(x + 1, 0.4)
-    assert len(run._KERNELS) == count and len(COMPILED) == compiled
+    assert len(kernels._KERNELS) == count and len(COMPILED) == compiled

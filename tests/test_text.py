@@ -16,6 +16,7 @@ from text_cases import LOOPS, draw, gathered, libraries, recurrence, scalar_stat
 
 import nscan as ns
 from nscan import source, tree
+from nscan.cpu import kernel as kernels
 from nscan.cpu import launch, llvm, run
 from nscan.explain import explain
 
@@ -135,10 +136,10 @@ def simulated(f, seed, threads=4):
         lanes = kernel.program.lane
         return np.array([(0, n, k, k + 1) for k in range(lanes)], np.int64), True
 
-    def run_parts(_, address, parts, each, status, block):
-        text = source.cuda_text(plain.program_at(address))
-        n, steps = len(parts), parts[0, 1]
-        args = (n, steps, np.int64(each), np.int64(status.ctypes.data), block)
+    def run_parts(run):
+        text = source.cuda_text(plain.program_at(run.address))
+        n, steps = len(run.parts), run.parts[0, 1]
+        args = (n, steps, np.int64(run.each), np.int64(run.status.ctypes.data), run.block)
         with np.errstate(all="ignore"):
             minisim.launch(text, plain.namespace(text), -(-n // threads), threads, args, seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -162,8 +163,8 @@ def test_products_of_lanes_run_in_blocks_of_steps(monkeypatch):
     def f():
         return ns.scan(lambda x, h, w, u: np.tanh(x @ w + h @ u), draw(7, 9, 19), np.zeros((9, 13)), [draw(19, 13), draw(13, 13)])
     kernel = in_mode("compiled", f)
-    for found in run._KERNELS.values():
-        monkeypatch.setattr(found, "steps_of_block", min(found.steps_of_block, 3))
+    for found in kernels._KERNELS.values():
+        monkeypatch.setattr(found, "block", min(found.block, 3))
     agree(simulated(f, 3), kernel, 64)
 
 

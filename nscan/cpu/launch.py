@@ -2,17 +2,69 @@
 
 It is compiled once and cached, so that the first parallel run of a new kernel compiles nothing. A
 process-wide lock guards it, since Numba's thread pools take one caller at a time; a second Python thread, and
-a forked child, run their parts one after another.
+a forked child, run their parts one after another. A long run leaves the main thread free to show progress and
+to take Ctrl-C: a word in memory asks the driver to stop after the block at hand.
 """
 
+import dataclasses
 import os
 import threading
 
+import numba
+import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
 from numba.extending import intrinsic
 
 I64 = ir.IntType(64)
+# A run that is expected to take longer (in multiplications, about 50 ms) gets a thread of its own.
+LONG_WORK = 1 << 26
+POLL_SECONDS = 0.02
+
+
+@dataclasses.dataclass(eq=False)
+class Run:
+    """Ranges of a kernel that are to run.
+
+    Attributes
+    ----------
+    function : ctypes function
+    address : int
+        Of the same function.
+    parts : ndarray of int64, shape (n, 4)
+        step0, step1, lane0, lane1 of each part.
+    each : int
+        Steps of a block.
+    status : ndarray of int64, shape (n, 8)
+        A status word for each part.
+    block : ndarray of int64
+        The block of numbers.
+    fresh : bool
+        Whether parts start here; otherwise they go on from where the run before ended.
+    control : ndarray of int64, shape (1 + n,)
+        Whether to stop (written by others), and the steps that each part has done.
+    work : int
+        Expected cost, in multiplications.
+    """
+
+    function: object
+    address: int
+    parts: np.ndarray
+    each: int
+    status: np.ndarray
+    block: np.ndarray
+    fresh: bool = True
+    control: np.ndarray = None
+    work: int = 0
+
+    def __post_init__(self):
+        if self.control is None:
+            self.control = np.zeros(1 + len(self.parts), np.int64)
+
+    @property
+    def addresses(self):
+        """Where status, control and block lie."""
+        return self.status.ctypes.data, self.control.ctypes.data, self.block.ctypes.data
 
 
 @intrinsic
@@ -30,40 +82,51 @@ def call(context, kernel, flags, status, step0, step1, lane0, lane1, part, block
 
 
 @intrinsic
-def code_at(context, address):
+def word_at(context, address):
     """Read the int64 at an address."""
     def emit(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], I64.as_pointer()), typ=I64)
     return types.int64(address), emit
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def drive(kernel, parts, each, status, block):
-    """Run all parts, each in blocks of steps.
+@intrinsic
+def put_word(context, address, value):
+    """Store an int64 at an address."""
+    def emit(context, builder, signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], I64.as_pointer()))
+        return context.get_dummy_value()
+    return types.void(address, value), emit
 
-    Parameters
-    ----------
-    kernel : int
-        Address of the kernel.
-    parts : ndarray of int64, shape (n, 4)
-        step0, step1, lane0, lane1 of each part.
-    each : int
-        Steps of a block.
-    status : int
-        Address of n status words of 8 numbers.
-    block : int
-        Address of the block of numbers.
-    """
+
+@njit(parallel=True, cache=True, nogil=True)
+def drive(kernel, parts, each, fresh, status, control, block):
+    """Run all parts, each in blocks of steps; arguments as in `Run`, arrays but `parts` by address."""
     for p in prange(parts.shape[0]):
         first, last = parts[p, 0], parts[p, 1]
         at = first
         word = status + 64 * p
         while True:
             stop = min(last, at + each)
-            flags = 2 + (1 if at == first else 0) + (4 if stop == last else 0)
+            flags = 2 + (fresh if at == first else 0) + (4 if stop == last else 0)
             call(kernel, flags, word, at, stop, parts[p, 2], parts[p, 3], p, block)
             at = stop
-            if at >= last or code_at(word) != 0:
+            put_word(control + 8 * p + 8, at - first)
+            if at >= last or word_at(word) != 0 or word_at(control) != 0:
+                break
+
+
+def drive_serially(run):
+    """Do the same without threads of Numba."""
+    status, control, block = run.addresses
+    for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
+        at = first
+        while True:
+            stop = min(last, at + run.each)
+            flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
+            run.function(flags, status + 64 * p, at, stop, lane0, lane1, p, block)
+            at = stop
+            run.control[1 + p] = at - first
+            if at >= last or run.status[p, 0] or run.control[0]:
                 break
 
 
@@ -71,37 +134,55 @@ _LOCK = threading.Lock()
 _OWNER = [os.getpid()]
 
 
-def run_parts(function, address, parts, each, status, block):
-    """Run the parts of a kernel, in parallel where that is possible.
+def run_parts(run):
+    """Run the parts of a kernel, in parallel where that is possible."""
+    if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
+        try:
+            drive(run.address, run.parts, run.each, int(run.fresh), *run.addresses)
+        finally:
+            _LOCK.release()
+    else:
+        drive_serially(run)
+
+
+def run_watched(run, watch=None):
+    """Run parts; if that may take long, in a thread of its own, so that Ctrl-C is heard.
 
     Parameters
     ----------
-    function : ctypes function
-        The kernel, for running parts one after another.
-    address : int
-        The same kernel.
-    parts : ndarray of int64, shape (n, 4)
-    each : int
-        Steps of a block.
-    status : ndarray of int64, shape (n, 8)
-    block : ndarray of int64
+    run : Run
+    watch : callable, optional
+        Called now and then, while a long run goes on.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After all parts came to the end of a block.
     """
-    if len(parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
+    if run.work < LONG_WORK and watch is None:
+        return run_parts(run)
+    threads, failed = numba.get_num_threads(), []
+
+    def work():
         try:
-            drive(address, parts, each, status.ctypes.data, block.ctypes.data)
-        finally:
-            _LOCK.release()
-        return
-    words, numbers = status.ctypes.data, block.ctypes.data
-    for p, (first, last, lane0, lane1) in enumerate(parts.tolist()):
-        at = first
-        while True:
-            stop = min(last, at + each)
-            flags = 2 + (at == first) + 4 * (stop == last)
-            function(flags, words + 64 * p, at, stop, lane0, lane1, p, numbers)
-            at = stop
-            if at >= last or status[p, 0]:
-                break
+            numba.set_num_threads(threads)
+            run_parts(run)
+        except BaseException as error:  # handed on to the thread that waits
+            failed.append(error)
+    thread = threading.Thread(target=work, name="nscan")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            if watch is not None:
+                watch()
+    except BaseException:
+        run.control[0] = 1
+        thread.join()
+        raise
+    if failed:
+        raise failed[0]
+    return None
 
 
 def _after_fork():
@@ -111,4 +192,3 @@ def _after_fork():
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-

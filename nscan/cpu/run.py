@@ -1,78 +1,19 @@
-"""Run loop rows on the CPU: plan and compile on first sight, then fill in numbers and call."""
-
-import ctypes
-import dataclasses
-import math
+"""Run loop rows on the CPU: fill numbers into a kernel's block, call it, collect what it made."""
 
 import numpy as np
 
-from nscan import build, errors
-from nscan.cpu import launch, library
+from nscan import errors
+from nscan.cpu import launch
+from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.interpret import Residual
 from nscan.ops.loop import run_adjoint, run_cond
 from nscan.plan import kernel as planner
-from nscan.plan.memory import prepare
 from nscan.tape import locate
 
-PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
-GROW = 1 << 10
-CAPACITY = 64
-# Buffers of a block fill half a megabyte; a part of the lanes or steps is worth at least WORTH multiplications.
-BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
+# A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
-
-
-def host_features():
-    """What the host can do, as far as it changes what is printed."""
-    if not _FEATURES:
-        import llvmlite.binding as llvm
-        found = llvm.get_host_cpu_features()
-        _FEATURES.append(tuple(name for name in ("fma", "avx512f") if found.get(name)))
-    return _FEATURES[0]
-
-
-_FEATURES = []
-
-
-@dataclasses.dataclass(eq=False)
-class Kernel:
-    """A compiled loop, ready to be called with arrays.
-
-    Attributes
-    ----------
-    loop : Loop
-        As it was planned.
-    program : Program
-    function : ctypes function
-    address : int
-        Of the same function.
-    template : ndarray of int64
-        The block of numbers with everything filled in that does not change from call to call.
-    moving : list of (position in the block, key)
-        What does change.
-    order : tuple of int
-        For each state as the caller counts them, its number among the states and sums of the kernel.
-    capacity : int
-        Room for rows of inner loops of unknown length; it doubles when it is not enough.
-    steps_of_block : int
-        Steps of a block: as many as the buffers of a block have room for; 0 where there are no such buffers.
-    workspace : int
-        Bytes of the workspace of a part.
-    """
-
-    loop: object
-    program: object
-    function: object
-    address: int
-    template: np.ndarray
-    moving: list
-    order: tuple
-    capacity: int = CAPACITY
-    steps_of_block: int = 0
-    workspace: int = 0
-
-
-_KERNELS = {}
+# A loop of unknown length runs this far at first, with room for as many rows; both double.
+GROW = 1 << 10
 
 
 def run_compiled(row, values, params):
@@ -84,88 +25,23 @@ def run_compiled(row, values, params):
     return run_adjoint(values, run_compiled, **params)
 
 
-def kernel_of(loop):
-    """Return the kernel of a loop: planned and compiled once for each structure."""
-    key = loop.key()
-    found = _KERNELS.get(key)
-    if found is None:
-        found = _KERNELS[key] = make_kernel(loop)
-    return found
-
-
-def make_kernel(loop):
-    """Plan and compile a loop."""
-    prepared, order = prepare(loop)
-    program = planner.plan(prepared, host_features())
-    module = build.build(program.text, host_features())
-    template = np.zeros(len(program.keys) + 1, np.int64)
-    moving = []
-    for k, key in enumerate(program.keys):
-        if key[0] == "size":
-            template[k] = program.sizes[key[1]]
-        elif key[0] == "number":
-            template[k] = program.numbers[key[1]]
-        elif key[0] == "function":
-            template[k] = library.address(key[1])
-        elif key[0] == "lapack":
-            template[k] = library.lapack_address(key[1], key[2])
-        elif key[0] in ("address", "stride", "workspace", "steps", "partial"):
-            moving.append((k, key))
-    address = module.kernel.address
-    kernel = Kernel(prepared, program, PROTOTYPE(address), address, template, moving,
-                    order, steps_of_block=block_length(program))
-    lay_out(kernel)
-    return kernel
-
-
-def block_length(program):
-    """Steps of a block, a function of shapes and dtypes alone."""
-    bytes_of_step = 0
-    for slot in program.slots:
-        if ("block",) in slot.sizes:
-            sizes = [d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]] for d in slot.sizes]
-            bytes_of_step += slot.itemsize * math.prod(sizes)
-    if bytes_of_step and program.lane:
-        bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
-    return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step)) if bytes_of_step else 0
-
-
-def lay_out(kernel):
-    """Fill in offsets of the workspace slots and the bytes of all, for the present capacity."""
-    program, offsets, total = kernel.program, [], 0
-    for slot in program.slots:
-        size = slot.itemsize * math.prod([d if isinstance(d, int) else slot_size(kernel, d) for d in slot.sizes])
-        offsets.append(total)
-        total += -(-size // 64) * 64
-    kernel.workspace = total + 64
-    for k, key in enumerate(program.keys):
-        if key[0] == "slot":
-            kernel.template[k] = offsets[key[1]]
-        elif key[0] == "capacity":
-            kernel.template[k] = kernel.capacity
-        elif key[0] == "part":
-            kernel.template[k] = kernel.workspace
-
-
-def slot_size(kernel, key):
-    """Size that a key of a slot stands for."""
-    if key[0] == "capacity":
-        return kernel.capacity
-    return kernel.steps_of_block if key[0] == "block" else kernel.program.sizes[key[1]]
-
-
 def run_loop(loop, values):
     """Run a loop on real arrays."""
-    kernel = kernel_of(loop)
     n = int(values[0])
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     if n == 0:
         return no_steps(loop, arrays)
+    kernel = kernel_of(loop)
     arrays = reordered(kernel, loop, arrays)
-    types = output_types(kernel.loop)
-    if loop.stop and n > GROW and (loop.rows or loop.hidden):
-        return run_growing(loop, kernel, n, arrays, types)
-    return call(loop, kernel, n, n, arrays, types)
+    while True:
+        run = LoopRun(loop, kernel, n, arrays)
+        word = run.finish()
+        if word is None:
+            return run.results()
+        if word[0] != NO_ROOM:
+            raise failure(loop, kernel, word)
+        if kernel.layout.capacity <= run.layout.capacity:
+            lay_out(kernel, 2 * run.layout.capacity)
 
 
 def reordered(kernel, loop, arrays):
@@ -179,29 +55,10 @@ def no_steps(loop, arrays):
     """Results of a loop that runs no step: nothing is computed."""
     _, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
     outs = [np.empty((0, *v.shape), v.dtype) for v in (*rows, *hidden)]
-    return results(loop, outs, [np.array(x) for x in arrays[loop.seqs:loop.seqs + loop.states + loop.sums]], 0)
+    return arranged(loop, outs, [np.array(x) for x in arrays[loop.seqs:loop.seqs + loop.states + loop.sums]], 0)
 
 
-def output_types(loop):
-    """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
-    _, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
-    _, state_vars, sum_vars, _ = loop.split_step_inputs(loop.step.inputs)
-    return ([(tuple(v.shape), v.dtype) for v in (*rows, *hidden)],
-            [(tuple(v.shape), v.dtype) for v in (*state_vars, *sum_vars)])
-
-
-def run_growing(loop, kernel, n, arrays, types):
-    """Run a loop of unknown length: the room for rows doubles until the loop stops by itself."""
-    room = GROW
-    while True:
-        room = min(room, n)
-        result = call(loop, kernel, n, room, arrays, types)
-        if int(result[loop.visible - 1]) < room or room == n:
-            return result
-        room *= 2
-
-
-# ------------------------------------------------------------------------------------------------- one call
+# ------------------------------------------------------------------------------------------------- one run
 def divide(kernel, n):
     """Divide a call into parts of lanes, or of steps where steps are independent.
 
@@ -225,47 +82,104 @@ def divide(kernel, n):
     return np.array([(0, n, 0, program.lane)], np.int64), False
 
 
-def call(loop, kernel, n, room, arrays, types):
-    """Run steps up to `room` and collect the results."""
-    parts, by_lanes = divide(kernel, room)
-    rows, finals = types
-    states = kernel.loop.states
-    outs = make_rows(kernel, room, arrays, rows)
-    lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
-    sums, distances = partial_sums(kernel, finals[states:], len(parts), by_lanes)
-    count = np.zeros((), np.int64)
-    everything = [*arrays, *outs, *lasts, *sums, *([count] if loop.stop else [])]
-    workspace = np.empty(kernel.workspace * len(parts) + 64, np.uint8)
-    first_sum = len(everything) - len(sums) - loop.stop
-    block = fill_block(kernel, n, everything, workspace, {first_sum + k: d for k, d in enumerate(distances)})
-    status = np.zeros((len(parts), 8), np.int64)
-    each = kernel.steps_of_block or room
-    launch.run_parts(kernel.function, kernel.address, parts, each, status, block)
-    if status[:, 0].any():
-        word = min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]))
-        if word[0] == NO_ROOM:
-            kernel.capacity *= 2
-            lay_out(kernel)
-            return call(loop, kernel, n, room, arrays, types)
-        raise failure(loop, kernel, word)
-    totals = [*lasts, *[add_parts(s) if d else s for s, d in zip(sums, distances)]]
-    totals = [*[totals[k] for k in kernel.order], *totals[loop.states:]]
-    return results(loop, outs, totals, int(count) if loop.stop else n)
+class LoopRun:
+    """One run of a kernel: the memory it works on, and how far it is.
 
+    Parameters
+    ----------
+    loop : Loop
+        As the caller knows it.
+    kernel : Kernel
+    n : int
+        Number of steps, or the largest number of them.
+    arrays : list of ndarray
+        Operands in the order of the kernel.
+    """
 
-def make_rows(kernel, room, arrays, types):
-    """Make the arrays of rows; where a state's initial value is to lie before the first row, it is put there."""
-    program, loop = kernel.program, kernel.loop
-    outs = [None if k in program.before else np.empty((room + (k in program.led), *shape), dtype)
-            for k, (shape, dtype) in enumerate(types)]
-    early, late = (slice(None, -1), slice(1, None))[::-1 if loop.reverse else 1]
-    whole = {j: outs[j] for j in program.led}
-    for j, i in program.led.items():
-        whole[j][-1 if loop.reverse else 0] = arrays[loop.seqs + i]
-        outs[j] = whole[j][late]
-    for k, j in program.before.items():
-        outs[k] = whole[j][early]
-    return outs
+    def __init__(self, loop, kernel, n, arrays):
+        self.loop, self.kernel, self.n, self.arrays, self.layout = loop, kernel, n, arrays, kernel.layout
+        self.room = min(n, GROW) if loop.stop else n
+        self.parts, by_lanes = divide(kernel, self.room)
+        rows, finals = kernel.types
+        states = kernel.loop.states
+        self.whole = [self._row_array(k, shape, dtype) for k, (shape, dtype) in enumerate(rows)]
+        for j, i in kernel.program.led.items():
+            self.whole[j][-1 if loop.reverse else 0] = arrays[loop.seqs + i]
+        self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
+        self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
+        self.workspace = np.empty(self.layout.workspace * len(self.parts) + 64, np.uint8)
+        self.counter = np.zeros(len(self.parts), np.int64)
+
+    def _row_array(self, k, shape, dtype):
+        """Array of a row, with an initial value before the first one where the plan says so."""
+        program = self.kernel.program
+        return None if k in program.before else np.empty((self.room + (k in program.led), *shape), dtype)
+
+    def rows(self):
+        """Return the rows proper; some are views of others, one step before."""
+        program = self.kernel.program
+        early, late = (slice(None, -1), slice(1, None))[::-1 if self.loop.reverse else 1]
+        return [self.whole[program.before[k]][early] if k in program.before else x[late] if k in program.led else x
+                for k, x in enumerate(self.whole)]
+
+    def finish(self):
+        """Run to the end; return the status word of the first failure, or None."""
+        done, fresh = 0, True
+        while True:
+            word = self.advance(fresh)
+            if word is not None:
+                return word
+            fresh, done = False, self.room
+            if self.room == self.n or self.counter[0] < 0:
+                return None
+            self.room = min(self.n, 2 * self.room)
+            self.parts = np.array([(done, self.room, 0, 0)], np.int64)
+            self._grow()
+
+    def advance(self, fresh):
+        """Run the ranges of the parts."""
+        kernel = self.kernel
+        status = np.zeros((len(self.parts), 8), np.int64)
+        work = kernel.program.work * int(self.parts[-1, 1] - self.parts[0, 0])
+        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._numbers(), fresh, work=work)
+        launch.run_watched(run)
+        return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
+
+    def _grow(self):
+        """Make room for more rows behind those there are."""
+        for k, (old, (shape, dtype)) in enumerate(zip(self.whole, self.kernel.types[0])):
+            if old is not None:
+                self.whole[k] = self._row_array(k, shape, dtype)
+                self.whole[k][:len(old)] = old
+
+    def _numbers(self):
+        """Fill addresses, strides and what else changes from call to call into a block of numbers."""
+        block = self.layout.template.copy()
+        arrays = [*self.arrays, *self.rows(), *self.lasts, *self.sums]
+        first_sum = len(arrays) - len(self.sums)
+        for k, key in self.kernel.moving:
+            kind = key[0]
+            if kind == "address":
+                block[k] = arrays[key[1]].ctypes.data
+            elif kind == "stride":
+                block[k] = arrays[key[1]].strides[key[2]]
+            elif kind == "workspace":
+                block[k] = -(-self.workspace.ctypes.data // 64) * 64
+            elif kind == "steps":
+                block[k] = self.n
+            elif kind == "counter":
+                block[k] = self.counter.ctypes.data
+            else:
+                block[k] = self.distances[key[1] - first_sum]
+        return block
+
+    def results(self):
+        """Outputs in the order of the loop equation."""
+        sums = [add_parts(s) if d else s for s, d in zip(self.sums, self.distances)]
+        totals = [*self.lasts, *sums]
+        totals = [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
+        count = int(self.counter[0])
+        return arranged(self.loop, self.rows(), totals, (~count if count < 0 else count) if self.loop.stop else self.n)
 
 
 def partial_sums(kernel, types, count, by_lanes):
@@ -286,25 +200,7 @@ def add_parts(sums):
     return total
 
 
-def fill_block(kernel, n, arrays, workspace, distances):
-    """Fill addresses, strides and what else changes from call to call into the block of numbers."""
-    block = kernel.template.copy()
-    for k, key in kernel.moving:
-        kind = key[0]
-        if kind == "address":
-            block[k] = arrays[key[1]].ctypes.data
-        elif kind == "stride":
-            block[k] = arrays[key[1]].strides[key[2]]
-        elif kind == "workspace":
-            block[k] = -(-workspace.ctypes.data // 64) * 64
-        elif kind == "steps":
-            block[k] = n
-        else:
-            block[k] = distances[key[1]]
-    return block
-
-
-def results(loop, outs, lasts, done):
+def arranged(loop, outs, lasts, done):
     """Arrange outputs in the order of the loop equation."""
     if loop.stop:
         outs = [o if len(o) == done else o[:done].copy() for o in outs]

@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from nscan.plan import dots, special
+from nscan.plan import dots, scalar, special
 from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
@@ -26,7 +26,6 @@ STEPS = 1 << 40
 # Emitters of statements, entered by importing their modules.
 FAMILIES = (dots, special)
 INT = np.dtype("i8")
-COUNT_VAR = Var((), INT, -1 << 31)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,10 +208,16 @@ class _Part:
         self.core = [self._core_rows(v) for v in stages.from_core]
         kept = [s for s in (*self.steps.states, *self.steps.sums) if s.how == "registers"]
         self.carried = [(s, workspace(e, s.v)) for s in kept]
-        self.count = workspace(e, COUNT_VAR) if self.steps.stop is not None else None
+        self.count = self._counter() if self.steps.stop is not None else None
         if again:
             p.params.slots = slots
         p.shared_slots = True
+
+    def _counter(self):
+        """Where a loop that may stop by itself counts: the steps done, as ``~steps`` once it has stopped."""
+        b = self.e.b
+        address = b.add(self.p.params.get(b, ("counter",)), b.mul(b.op("arg", I64, b.const(4)), b.const(8)))
+        return Place(("out", "count"), address, (), INT)
 
     def _core_rows(self, v):
         """Where a result of the core waits for post: in the rows that are stored anyway, or in a buffer."""
@@ -296,11 +301,13 @@ def _block(p):
         e.define[v] = rows
     if steps.states or stages.core or stages.core_terms or any(r is not None for r in steps.rows) or stages.from_core:
         kept = [(v, rows) for v, rows in zip(stages.from_core, part.core) if rows.slot[0] == "work"]
-        values, done = steps.run(lo, hi, part.load_carried(), kept)
+        before = None if part.count is None else e.load(part.count, ())[0]
+        values, done = steps.run(lo, hi, part.load_carried(), kept, before)
         part.store_carried(values)
         if part.count is not None:
-            e.store(part.count, (), (done,))
-            hi = done
+            done = scalar.op(b, "select", steps.stopped, b.op("not", I64, done), done)
+            running = b.op("ge", "b1", before, b.const(0))
+            e.store(part.count, (), (scalar.op(b, "select", running, done, before),))
     if stages.post or stages.post_terms:
         _post(part, lo, hi)
     return part.statements()
@@ -341,15 +348,13 @@ def _end(p):
     part.define_invariant()
     n = e.elem(p.n, ())[0]
     if part.count is not None:
-        n = e.load(part.count, ())[0]
+        count = e.load(part.count, ())[0]
+        n = scalar.op(e.b, "select", e.b.op("lt", "b1", count, e.b.const(0)), e.b.op("not", I64, count), count)
     hows = part.steps.finals(part.load_carried(), n)
     for v, home, how in zip((*p.state_vars, *p.sum_vars), part.homes, hows):
         e.define[v] = how
         if not (type(how) is Place and how.slot == home.slot):
             store_value(e, v, home)
-    if part.count is not None:
-        address = p.params.get(e.b, ("address", len(p.inputs) - 1 + len(p.rows) + len(p.finals)))
-        e.store(Place(("out", "count"), address, (), INT), (), (n,))
     return part.statements()
 
 

@@ -245,8 +245,8 @@ class Steps:
                 out += parts
         return out
 
-    def run(self, lo, hi, carried, kept=()):
-        """Emit the loop over steps from lo to hi; `kept` as in `step`.
+    def run(self, lo, hi, carried, kept=(), count=None):
+        """Emit the loop over steps from lo to hi; `kept` as in `step`; it does nothing if `count` is below 0.
 
         Returns
         -------
@@ -263,6 +263,8 @@ class Steps:
                 loop.again(new)
             return loop.results, hi
         alive = b.op("lt", "b1", lo, hi)
+        if count is not None:
+            alive = b.op("and", "b1", alive, b.op("ge", "b1", count, b.const(0)))
         with b.repeat(alive, (lo, b.const(False, "b1"), *carried), written) as loop:
             t = loop.carried[0]
             new, stop = self.step(t, loop.carried[2:], kept)

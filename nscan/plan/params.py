@@ -14,6 +14,7 @@ key                          number
 ("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
 ("lapack", name, k)          address of the LAPACK routine k of a helper
+("counter",)                 address of the steps done by each part, for loops that stop by themselves
 ("steps",)                   number of steps of the outermost loop
 ("block",)                   largest number of steps of a block (sizes of slots only)
 ===========================  ==================================================================

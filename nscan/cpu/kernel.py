@@ -1,0 +1,150 @@
+"""Kernels: planned, compiled and laid out on first sight of a loop, then found again by its structure."""
+
+import ctypes
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from nscan import build
+from nscan.cpu import library
+from nscan.plan import kernel as planner
+from nscan.plan.memory import prepare
+
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
+CAPACITY = 64
+# Buffers of a block fill half a megabyte.
+BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
+# Work (in multiplications) of a block, so that one takes some 10 ms, and progress and Ctrl-C have a say.
+BLOCK_WORK = 1 << 24
+
+
+def host_features():
+    """What the host can do, as far as it changes what is printed."""
+    if not _FEATURES:
+        import llvmlite.binding as llvm
+        found = llvm.get_host_cpu_features()
+        _FEATURES.append(tuple(name for name in ("fma", "avx512f") if found.get(name)))
+    return _FEATURES[0]
+
+
+_FEATURES = []
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """Where things lie in the workspace, for some room for rows of inner loops of unknown length.
+
+    Attributes
+    ----------
+    template : ndarray of int64
+        The block of numbers with everything filled in that does not change from call to call.
+    workspace : int
+        Bytes of the workspace of a part.
+    capacity : int
+        The room.
+    """
+
+    template: np.ndarray
+    workspace: int
+    capacity: int
+
+
+@dataclasses.dataclass(eq=False)
+class Kernel:
+    """A loop that is planned, and compiled where it is to run.
+
+    Attributes
+    ----------
+    loop : Loop
+        As it was planned.
+    program : Program
+    order : tuple of int
+        For each state as the caller counts them, its number among the states and sums of the kernel.
+    block : int
+        Steps of a block: as many as the buffers of a block have room for, and few enough to take short.
+    layout : Layout
+        Replaced as a whole where inner loops of unknown length need more room.
+    function : ctypes function or None
+    address : int
+        Of the same function.
+    """
+
+    loop: object
+    program: object
+    order: tuple
+    block: int
+    layout: Layout
+    function: object = None
+    address: int = 0
+
+    @functools.cached_property
+    def moving(self):
+        """What changes from call to call: a list of (position in the block of numbers, key)."""
+        kinds = ("address", "stride", "workspace", "steps", "partial", "counter")
+        return [(k, key) for k, key in enumerate(self.program.keys) if key[0] in kinds]
+
+    @functools.cached_property
+    def types(self):
+        """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
+        loop = self.loop
+        rows, hidden = loop.split_step_outputs(loop.step.outputs)[2:4]
+        states, sums = loop.split_step_inputs(loop.step.inputs)[1:3]
+        return ([(tuple(v.shape), v.dtype) for v in (*rows, *hidden)], [(tuple(v.shape), v.dtype) for v in (*states, *sums)])
+
+
+_KERNELS = {}
+
+
+def kernel_of(loop):
+    """Return the kernel of a loop: planned and compiled once for each structure."""
+    key = loop.key()
+    found = _KERNELS.get(key)
+    if found is None:
+        kernel = planned(loop)
+        module = build.build(kernel.program.text, host_features())
+        kernel.address = module.kernel.address
+        kernel.function = PROTOTYPE(kernel.address)
+        found = _KERNELS[key] = kernel
+    return found
+
+
+def planned(loop):
+    """Return the kernel of a loop before it is compiled."""
+    prepared, order = prepare(loop)
+    program = planner.plan(prepared, host_features())
+    return lay_out(Kernel(prepared, program, order, block_length(program), None), CAPACITY)
+
+
+def block_length(program):
+    """Steps of a block, a function of shapes and dtypes alone."""
+    bytes_of_step = 0
+    for slot in program.slots:
+        if ("block",) in slot.sizes:
+            sizes = [d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]] for d in slot.sizes]
+            bytes_of_step += slot.itemsize * math.prod(sizes)
+    if bytes_of_step and program.lane:
+        bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
+    if bytes_of_step:
+        return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step))
+    return max(1, BLOCK_WORK // max(1, program.work))
+
+
+def lay_out(kernel, capacity):
+    """Lay a kernel out for some room for rows of inner loops of unknown length."""
+    program, offsets, total = kernel.program, [], 0
+    rooms = {"capacity": capacity, "block": kernel.block}
+    size_of = lambda d: d if isinstance(d, int) else program.sizes[d[1]] if d[0] == "size" else rooms[d[0]]
+    for slot in program.slots:
+        offsets.append(total)
+        total += -(-slot.itemsize * math.prod(map(size_of, slot.sizes)) // 64) * 64
+    total += 64
+    fixed = {"size": lambda k: program.sizes[k], "number": lambda k: program.numbers[k], "slot": lambda k: offsets[k],
+             "function": library.address, "lapack": library.lapack_address, "capacity": lambda *_: capacity, "part": lambda: total}
+    template = np.zeros(len(program.keys) + 1, np.int64)
+    for k, key in enumerate(program.keys):
+        if key[0] in fixed:
+            template[k] = fixed[key[0]](*key[1:])
+    kernel.layout = Layout(template, total, capacity)
+    return kernel
