@@ -316,3 +316,29 @@ def test_kernels_are_kept():
     count, compiled = len(kernels._KERNELS), len(COMPILED)
     ewma(x + 1, 0.4)
     assert len(kernels._KERNELS) == count and len(COMPILED) == compiled
+
+
+def test_ctrl_c_is_heard_in_a_long_run(tmp_path):
+    """An interrupt ends a run after the block at hand, and leaves everything usable."""
+    code = textwrap.dedent("""
+        import os, signal, threading, time
+        import nscan as ns
+        f = lambda n: ns.scan(lambda x: 1.5 * x * (1 - x), None, 0.3, n_steps=n)
+        before = f(5)
+        sent = []
+        def interrupt():
+            time.sleep(0.3)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            while True:
+                f(50_000_000)
+        except KeyboardInterrupt:
+            waited = time.perf_counter() - sent[0]
+        assert (f(5) == before).all()
+        print("interrupted", waited < 5)
+    """)
+    env = {**os.environ, "NSCAN_CACHE_DIR": str(tmp_path), "NSCAN_MODE": "compiled"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "interrupted True", done.stderr

@@ -6,6 +6,7 @@ a forked child, run their parts one after another. A long run leaves the main th
 to take Ctrl-C: a word in memory asks the driver to stop after the block at hand.
 """
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -161,7 +162,7 @@ def run_watched(run, watch=None):
     """
     if run.work < LONG_WORK and watch is None:
         return run_parts(run)
-    threads, failed = numba.get_num_threads(), []
+    threads, failed, finished = numba.get_num_threads(), [], threading.Event()
 
     def work():
         try:
@@ -169,16 +170,19 @@ def run_watched(run, watch=None):
             run_parts(run)
         except BaseException as error:  # handed on to the thread that waits
             failed.append(error)
-    thread = threading.Thread(target=work, name="nscan")
-    thread.start()
+        finally:
+            finished.set()
+    threading.Thread(target=work, name="nscan").start()
     try:
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
+        # An event, since an interrupted Thread.join takes the thread for finished (before Python 3.13).
+        while not finished.wait(POLL_SECONDS):
             if watch is not None:
                 watch()
     except BaseException:
         run.control[0] = 1
-        thread.join()
+        while not finished.is_set():
+            with contextlib.suppress(KeyboardInterrupt):
+                finished.wait()
         raise
     if failed:
         raise failed[0]
