@@ -193,7 +193,7 @@ def _explain(seen):
     kernel = _kernel(loop)
     parts = len(run.divide(kernel, steps)[0]) if steps else 0
     return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.block,
-                         parts * kernel.layout.workspace, residual_bytes(kernel, steps))
+                         kernel.layout.shared + parts * kernel.layout.workspace, residual_bytes(kernel, steps))
 
 
 def _kernel(loop):

@@ -48,13 +48,13 @@ def python_text(program):
     Returns
     -------
     str
-        ``def kernel(flags, status, step0, step1, lane0, lane1, part, block)``: bits 1, 2 and 4 of `flags` ask for
-        start, block and end; `status` is the address of 8 status words, `block` an array of int64.
+        ``def kernel(flags, status, step0, step1, lane0, lane1, part, block)``: bits 8, 1, 2 and 4 of `flags`
+        ask for once, start, block and end; `status` is the address of 8 status words, `block` an array of int64.
     """
     printer = _Printer("status")
     printer.line("def kernel(flags, status, step0, step1, lane0, lane1, part, block):")
     with printer:
-        for bit, name in ((1, "start"), (2, "block"), (4, "end")):
+        for bit, name in ((8, "once"), (1, "start"), (2, "block"), (4, "end")):
             printer.line(f"if flags & {bit}:  # {name}")
             with printer:
                 printer.part(getattr(program, name))
@@ -83,7 +83,7 @@ def cuda_text(program):
     if not program.lane:
         raise errors.KernelError("this loop cannot run on a GPU: it has no axis along which it is independent, so there is "
                                  "nothing to give to each thread; run it on the CPU, or make it a map over a batch")
-    for name in ("start", "block", "end"):
+    for name in ("once", "start", "block", "end"):
         _refuse_calls(getattr(program, name))
     printer = _Printer("word")
     printer.line("def kernel(n, steps, each, status, block):")
@@ -92,6 +92,7 @@ def cuda_text(program):
         with printer:
             printer.lines("lane0 = i8(i)", "lane1 = lane0 + i8(1)", "part = lane0", f"word = status + part * i8({STATUS_BYTES})",
                           "step0 = i8(0)", "step1 = each if each < steps else steps")
+            printer.part(program.once)
             printer.part(program.start)
             printer.line("while step0 < steps:")
             with printer:
@@ -291,6 +292,8 @@ class _Printer:
         if op == "healthy":
             return f"ld_i8({self.status}) == i8(0)"
         values = [self.get(a) for a in args]
+        if op == "round_down":
+            return f"{values[0]} & i8({-args[1][2]})"
         if op == "select":
             return "{1} if {0} else {2}".format(*values)
         if op == "not" and dtype == "b1":

@@ -112,6 +112,8 @@ def run_parts(run, make=function):
     """Do what `nscan.cpu.launch.run_parts` does with the printed text in place of the kernel; `make` executes a text."""
     kernel = make(source.python_text(program_at(run.address)))
     with np.errstate(all="ignore"):
+        if run.once:
+            kernel(8, run.status.ctypes.data, *map(np.int64, (0, 0, 0, run.lanes, 0)), run.block)
         for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
             at = first
             while at < last and not run.status[p, 0]:

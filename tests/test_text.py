@@ -174,7 +174,7 @@ def test_cuda_text_goes_through_blocks_of_steps():
     block = (("let", 0, "param", "i8", (one(0),)), ("let", 1, "arg", "i8", (one(0),)), ("let", 2, "arg", "i8", (one(1),)),
              ("load", 3, "i8", "x", 0), ("let", 4, "mul", "i8", (3, one(10))), ("let", 5, "sub", "i8", (2, 1)),
              ("let", 6, "add", "i8", (4, 5)), ("store", "i8", "x", 0, 6))
-    text = source.cuda_text(types.SimpleNamespace(lane=1, start=(), block=block, end=()))
+    text = source.cuda_text(types.SimpleNamespace(lane=1, once=(), start=(), block=block, end=()))
     noted = np.zeros(1, np.int64)
     args = (1, np.int64(7), np.int64(3), np.int64(0), np.array([noted.ctypes.data]))
     minisim.launch(text, plain.namespace(text), 1, 1, args)

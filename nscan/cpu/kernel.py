@@ -42,12 +42,15 @@ class Layout:
         The block of numbers with everything filled in that does not change from call to call.
     workspace : int
         Bytes of the workspace of a part.
+    shared : int
+        Bytes of the workspace that all parts share.
     capacity : int
         The room.
     """
 
     template: np.ndarray
     workspace: int
+    shared: int
     capacity: int
 
 
@@ -82,7 +85,7 @@ class Kernel:
     @functools.cached_property
     def moving(self):
         """What changes from call to call: a list of (position in the block of numbers, key)."""
-        kinds = ("address", "stride", "workspace", "steps", "partial", "counter")
+        kinds = ("address", "stride", "workspace", "shared", "steps", "partial", "counter")
         return [(k, key) for k, key in enumerate(self.program.keys) if key[0] in kinds]
 
     @functools.cached_property
@@ -133,18 +136,24 @@ def block_length(program):
 
 def lay_out(kernel, capacity):
     """Lay a kernel out for some room for rows of inner loops of unknown length."""
-    program, offsets, total = kernel.program, [], 0
+    program, offsets, totals = kernel.program, [], [0, 0]
     rooms = {"capacity": capacity, "block": kernel.block}
-    size_of = lambda d: d if isinstance(d, int) else program.sizes[d[1]] if d[0] == "size" else rooms[d[0]]
+
+    def size_of(d):
+        if isinstance(d, int):
+            return d
+        if d[0] == "padded":
+            return -(-program.sizes[d[1]] // d[2]) * d[2]
+        return program.sizes[d[1]] if d[0] == "size" else rooms[d[0]]
     for slot in program.slots:
-        offsets.append(total)
-        total += -(-slot.itemsize * math.prod(map(size_of, slot.sizes)) // 64) * 64
-    total += 64
+        offsets.append(totals[slot.shared])
+        totals[slot.shared] += -(-slot.itemsize * max(slot.least, math.prod(map(size_of, slot.sizes))) // 64) * 64
+    part, shared = totals[0] + 64, totals[1]
     fixed = {"size": lambda k: program.sizes[k], "number": lambda k: program.numbers[k], "slot": lambda k: offsets[k],
-             "function": library.address, "lapack": library.lapack_address, "capacity": lambda *_: capacity, "part": lambda: total}
+             "function": library.address, "lapack": library.lapack_address, "capacity": lambda *_: capacity, "part": lambda: part}
     template = np.zeros(len(program.keys) + 1, np.int64)
     for k, key in enumerate(program.keys):
         if key[0] in fixed:
             template[k] = fixed[key[0]](*key[1:])
-    kernel.layout = Layout(template, total, capacity)
+    kernel.layout = Layout(template, part, shared, capacity)
     return kernel

@@ -42,6 +42,10 @@ class Run:
         The block of numbers.
     fresh : bool
         Whether parts start here; otherwise they go on from where the run before ended.
+    once : bool
+        Whether there is something to do for all parts together, beforehand.
+    lanes : int
+        Number of lanes in all.
     control : ndarray of int64, shape (1 + n,)
         Whether to stop (written by others), and the steps that each part has done.
     work : int
@@ -55,6 +59,8 @@ class Run:
     status: np.ndarray
     block: np.ndarray
     fresh: bool = True
+    once: bool = False
+    lanes: int = 0
     control: np.ndarray = None
     work: int = 0
 
@@ -137,6 +143,10 @@ _OWNER = [os.getpid()]
 
 def run_parts(run):
     """Run the parts of a kernel, in parallel where that is possible."""
+    if run.once:
+        run.function(8, run.status.ctypes.data, 0, 0, 0, run.lanes, 0, run.block.ctypes.data)
+        if run.status[0, 0]:
+            return
     if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
         try:
             drive(run.address, run.parts, run.each, int(run.fresh), *run.addresses)

@@ -126,6 +126,9 @@ class Printer:
             code = self.b.load(self.status, typ=I64)
             return self.b.icmp_signed("==", code, ir.Constant(I64, 0))
         values = [self.get(a) for a in args]
+        if op == "round_down":
+            x, width = values
+            return x.base if isinstance(x, Affine) else self.b.and_(x, ir.Constant(I64, -width.constant))
         if any(self.is_vector(x) for x in values):
             if dtype == "i8" and op in ("add", "sub", "mul"):
                 found = self.affine(op, *values)
@@ -808,9 +811,9 @@ def kernel_body(context, builder, arguments, text, features):
         The program, as `nscan.plan.kernel.Program.text`.
     features : tuple of str
     """
-    start, block, end = ast.literal_eval(text)
+    once, start, block, end = ast.literal_eval(text)
     flags, *rest = arguments
-    for bit, part in ((1, start), (2, block), (4, end)):
+    for bit, part in ((8, once), (1, start), (2, block), (4, end)):
         wanted = builder.icmp_signed("!=", builder.and_(flags, ir.Constant(I64, bit)), ir.Constant(I64, 0))
         with builder.if_then(wanted):
             printer = Printer(builder, rest, features)

@@ -107,7 +107,7 @@ class LoopRun:
             self.whole[j][-1 if loop.reverse else 0] = arrays[loop.seqs + i]
         self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
         self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
-        self.workspace = np.empty(self.layout.workspace * len(self.parts) + 64, np.uint8)
+        self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
         self.counter = np.zeros(len(self.parts), np.int64)
 
     def _row_array(self, k, shape, dtype):
@@ -141,7 +141,8 @@ class LoopRun:
         kernel = self.kernel
         status = np.zeros((len(self.parts), 8), np.int64)
         work = kernel.program.work * int(self.parts[-1, 1] - self.parts[0, 0])
-        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._numbers(), fresh, work=work)
+        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._numbers(), fresh,
+                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
         launch.run_watched(run)
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
 
@@ -157,14 +158,17 @@ class LoopRun:
         block = self.layout.template.copy()
         arrays = [*self.arrays, *self.rows(), *self.lasts, *self.sums]
         first_sum = len(arrays) - len(self.sums)
+        shared = -(-self.workspace.ctypes.data // 64) * 64
         for k, key in self.kernel.moving:
             kind = key[0]
             if kind == "address":
                 block[k] = arrays[key[1]].ctypes.data
             elif kind == "stride":
                 block[k] = arrays[key[1]].strides[key[2]]
+            elif kind == "shared":
+                block[k] = shared
             elif kind == "workspace":
-                block[k] = -(-self.workspace.ctypes.data // 64) * 64
+                block[k] = shared + self.layout.shared
             elif kind == "steps":
                 block[k] = self.n
             elif kind == "counter":

@@ -96,6 +96,10 @@ class Elements:
         The axis of steps, while statements run for many steps at a time; `span` is its range.
     product_bytes : int
         Bytes of the lanes of a product's tile: two registers of the host.
+    outers : collection of Eqn
+        Outer products that are added up over steps: together they are products with a summed axis.
+    panels : dict
+        Equation to the Panels of its constant operand.
     lane : AxisClass or None
         The axis that is split between threads; its size is that of the part at hand.
     """
@@ -109,6 +113,7 @@ class Elements:
         self.now = ZERO
         self.time = self.span = self.lane = None
         self.product_bytes = 64
+        self.panels, self.outers = {}, ()
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):

@@ -1,7 +1,7 @@
 """From a loop to the program of a kernel.
 
-A program has three parts, run by one function over a range of steps and lanes: *start* copies initial values
-to where states live and computes what is invariant; *block* runs a block of steps (what can be done for many
+A program has four parts, run by one function over a range of steps and lanes: *once* computes, for all parts of
+the lanes together, what is invariant; *start* copies initial values to where states live; *block* runs a block of steps (what can be done for many
 steps beforehand, the sequential part, what can be done for many steps afterwards); *end* writes the final
 states. Between calls everything lives in the workspace, so a loop runs in as many blocks as it pleases.
 """
@@ -15,8 +15,9 @@ from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
-from nscan.plan.nests import Body, block_rows, copy, row_major, workspace
+from nscan.plan.nests import Body, block_rows, copy, row_major, special_kind, workspace
 from nscan.plan.params import Params
+from nscan.plan.products import constant_operand, make_panels
 from nscan.plan.program import I64, Builder
 from nscan.plan.stages import split
 from nscan.tape import Var
@@ -34,7 +35,7 @@ class Program:
 
     Attributes
     ----------
-    start, block, end : tuple of statements
+    once, start, block, end : tuple of statements
     keys : tuple
         Keys of the block of numbers, in order (see `nscan.plan.params`).
     slots : tuple of Slot
@@ -60,6 +61,7 @@ class Program:
         Rough cost of a step (all lanes), in multiplications.
     """
 
+    once: tuple
     start: tuple
     block: tuple
     end: tuple
@@ -80,7 +82,7 @@ class Program:
     @property
     def text(self):
         """What the emitted code depends on."""
-        return repr((self.start, self.block, self.end))
+        return repr((self.once, self.start, self.block, self.end))
 
 
 class _Planner:
@@ -116,8 +118,18 @@ class _Planner:
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
+        self.once = not any(self.lane in self.axes.get(v) for q in self.stages.invariant for v in q.outputs)
+        self.products = self._products() if "cuda" not in features else []
         self.led = self._led()
         self.before = {k: j for k, v in enumerate(self.row_vars) for j, i in self.led.items() if v is states[i] and k >= loop.rows}
+
+    def _products(self):
+        """Products with a constant operand that is worth panels, and which operand it is."""
+        e = self.elements()
+        stages = self.stages
+        dots = dict.fromkeys(q for q in (*stages.pre, *stages.core, *stages.post) if special_kind(e, q) == "dot")
+        found = [(q, constant_operand(e, q, stages.varying)) for q in dots]
+        return [(q, which) for q, which in found if which is not None]
 
     def _led(self):
         """Rows before which the initial value of a state is to lie: row to state."""
@@ -138,7 +150,7 @@ class _Planner:
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
-        e.lane, e.product_bytes = self.lane, self.product_bytes
+        e.lane, e.product_bytes, e.outers = self.lane, self.product_bytes, self.stages.outers
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
@@ -203,7 +215,8 @@ class _Part:
         self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
         led = {j: p.state_vars[i] for j, i in p.led.items()}
         self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
-        self.invariant = [workspace(e, v) for v in stages.from_invariant]
+        self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
+        e.panels = {q: make_panels(e, q, which, p.once, n) for q, which in p.products}
         self.pre = [block_rows(e, v) for v in stages.from_pre]
         self.core = [self._core_rows(v) for v in stages.from_core]
         kept = [s for s in (*self.steps.states, *self.steps.sums) if s.how == "registers"]
@@ -269,7 +282,7 @@ def plan(loop, features=()):
     Program
     """
     p = _Planner(loop, features)
-    parts = [part(p) for part in (_start, _block, _end)]
+    parts = [part(p) for part in (_once, _start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
     lane = 0 if p.lane is None else p.lane.size
@@ -279,14 +292,31 @@ def plan(loop, features=()):
                    p.led, p.before, work_of_step(p.axes, loop))
 
 
+def _once(p):
+    part = _Part(p)
+    if p.once:
+        _invariant(part)
+    return part.statements()
+
+
+def _invariant(part):
+    """Compute what depends on constants only."""
+    p, e = part.p, part.e
+    if p.stages.invariant:
+        Body(e, p.stages.invariant, {v: [place] for v, place in zip(p.stages.from_invariant, part.invariant)}).emit()
+    part.define_invariant()
+    for panels in e.panels.values():
+        panels.emit(e)
+
+
 def _start(p):
     part = _Part(p)
-    e, stages = part.e, p.stages
+    e = part.e
+    if not p.once:
+        _invariant(part)
     part.store_carried(part.steps.start(p.states, p.sums))
     if part.count is not None:
         e.store(part.count, (), (e.b.const(0),))
-    if stages.invariant:
-        Body(e, stages.invariant, {v: [place] for v, place in zip(stages.from_invariant, part.invariant)}).emit()
     return part.statements()
 
 

@@ -688,7 +688,7 @@ def special_kind(e, q):
     if name == "contract":
         sizes = dict(zip(q.params["la"], e.axes.get(q.inputs[0]) if type(q.inputs[0]) is Var else ()))
         summed = [k for k in q.params["la"] if k not in q.params["lo"]]
-        return "dot" if any(not sizes[k].unrolled for k in summed if k in sizes) else None
+        return "dot" if q in e.outers or any(not sizes[k].unrolled for k in summed if k in sizes) else None
     if kind == "running":
         return None if e.axes.get(v)[q.params["axis"]].unrolled else "running"
     if kind == "order" and name != "searchsorted":
@@ -745,10 +745,10 @@ def vector_width(eqns, vs):
     return 8 if wide else 16
 
 
-def workspace(e, v, extra=()):
+def workspace(e, v, shared=False):
     """Return a Place for a value in a fresh piece of workspace, in C order."""
-    classes = [*extra, *e.axes.get(v)]
-    slot = e.params.new_slot(v.dtype.itemsize, [bound_of(c) for c in classes])
+    classes = e.axes.get(v)
+    slot = e.params.new_slot(v.dtype.itemsize, [bound_of(c) for c in classes], shared=shared)
     return Place(("work", slot), slot_base(e, slot), row_major(e, classes, v.dtype), v.dtype, True)
 
 
@@ -772,8 +772,10 @@ def bytes_of(e, v):
 
 
 def slot_base(e, slot):
-    """Address of a workspace slot: every part of lanes or steps has a workspace of its own."""
+    """Address of a workspace slot: every part of lanes or steps has a workspace of its own, but for what all share."""
     b, get = e.b, e.params.get
+    if e.params.slots[slot].shared:
+        return b.add(get(b, ("shared",)), get(b, ("slot", slot)))
     part = b.op("arg", I64, b.const(4))
     return b.add(b.add(get(b, ("workspace",)), b.mul(part, get(b, ("part",)))), get(b, ("slot", slot)))
 

@@ -9,7 +9,8 @@ key                          number
 ("address", k)               address of caller's array k
 ("stride", k, axis)          byte stride of that array
 ("slot", k)                  byte offset of workspace slot k
-("workspace",)               address of the workspace of the first part of lanes or steps
+("shared",)                  address of the workspace that all parts of lanes or steps share
+("workspace",)               address of the workspace of the first part
 ("partial", k)               bytes between the parts of a sum, array k (0: all write to one array)
 ("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
@@ -27,10 +28,15 @@ from nscan.plan.program import I64
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A piece of workspace: bytes of an element times sizes (ints, or keys of the block of numbers)."""
+    """A piece of workspace: bytes of an element times sizes, and at least a number of elements.
+
+    Sizes are ints, keys of the block of numbers, or ``("padded", class, k)``: rounded up to a multiple of k.
+    """
 
     itemsize: int
     sizes: tuple
+    least: int = 0
+    shared: bool = False
 
 
 class Params:
@@ -51,7 +57,7 @@ class Params:
         self.numbers.append(int(value))
         return len(self.numbers) - 1
 
-    def new_slot(self, itemsize, sizes):
-        """Ask for a piece of workspace and return its number."""
-        self.slots.append(Slot(itemsize, tuple(sizes)))
+    def new_slot(self, itemsize, sizes, least=0, shared=False):
+        """Ask for a piece of workspace, of each part or of all parts together, and return its number."""
+        self.slots.append(Slot(itemsize, tuple(sizes), least, shared))
         return len(self.slots) - 1

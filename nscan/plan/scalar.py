@@ -154,6 +154,18 @@ def apply(b, name, args, dtype):
     return op(b, name, *args)
 
 
+def largest(b, x, y):
+    """Larger one of two int64 values."""
+    if type(x) is Const and type(y) is Const:
+        return b.const(max(x.value, y.value))
+    return op(b, "select", b.op("ge", "b1", x, y), x, y)
+
+
+def smallest(b, x, y):
+    """Smaller one of two int64 values."""
+    return op(b, "select", b.op("le", "b1", x, y), x, y)
+
+
 def op(b, name, *args):
     """Apply a primitive; simplify what is constant."""
     out = _result(name, args)

@@ -37,6 +37,10 @@ class Stages:
     core_terms, post_terms : list of (number of the sum, Var or Eqn)
     post_rows : set of int
         Rows that post stores.
+    varying : set of Var
+        Values that may differ from step to step.
+    outers : set of Eqn
+        Outer products that go nowhere but into a sum.
     """
 
     invariant: list
@@ -49,6 +53,8 @@ class Stages:
     core_terms: list
     post_terms: list
     post_rows: set
+    varying: set
+    outers: set
 
 
 class _Splitter:
@@ -63,6 +69,7 @@ class _Splitter:
         self.maker = {v: q for q in self.eqns for v in q.outputs}
         self.varying = self._reach([*self.seqs, *self.states, *self.sums])
         self.stateful = self._reach(self.states)
+        self.outers = e.outers = {self.maker[t] for _, t in self.terms if self._is_outer(t)}
         self.changing = [q for q in self.eqns if any(v in self.varying for v in q.outputs)]
         self.scalar = not any(e.looped(v) for q in self.changing for v in q.outputs)
 
@@ -86,6 +93,15 @@ class _Splitter:
 
     def _is_stateful(self, q):
         return any(v in self.stateful for v in q.outputs)
+
+    def _is_outer(self, t):
+        """Whether a term of a sum is an outer product that nobody else reads."""
+        q = self.maker.get(t) if type(t) is Var else None
+        if q is None or q.row.name != "contract" or sum(v is t for p in self.eqns for v in p.inputs) or t in self.news or t in self.rows:
+            return False
+        both = ((q.params["la"], q.params["lb"], q.inputs[0]), (q.params["lb"], q.params["la"], q.inputs[1]))
+        return sum(v is t for _, v in self.terms) == 1 and all(type(x) is Var and any(
+            k not in other and not c.unrolled for k, c in zip(mine, self.e.axes.get(x))) for mine, other, x in both)
 
     def _is_dot(self, q):
         return special_kind(self.e, q) == "dot"
@@ -118,7 +134,8 @@ class _Splitter:
         pre = self._needed(from_pre)
         late = self._needed([v for q in post for v in q.outputs] + [t for _, t in post_terms], {*from_pre, *from_core})
         kept, invariant, lists = self._invariant((core, pre, late))
-        return Stages(invariant, lists[1], lists[0], lists[2], kept, from_pre, from_core, core_terms, post_terms, post_rows)
+        return Stages(invariant, lists[1], lists[0], lists[2], kept, from_pre, from_core, core_terms, post_terms, post_rows,
+                      self.varying, self.outers)
 
     def _stuck(self):
         """Equations that run step by step: they feed states, or cannot run for many steps, or feed such ones."""
