@@ -13,6 +13,7 @@ from text_cases import gathered, integers, recurrence, two_taps
 
 import nscan as ns
 from nscan import source, tree
+from nscan.cpu import kernel as kernels
 from nscan.cpu import launch
 from nscan.explain import explain
 from nscan.gpu import helpers
@@ -52,7 +53,7 @@ def assemble(ptx, folder):
 def test_text_compiles_for_cuda(dtype, toolkit, tmp_path, monkeypatch):
     monkeypatch.setitem(ns.config._assigned, "mode", "python")
     for loop in explain(recurrence(dtype, 5))().loops:
-        ptx = compile_ptx(source.cuda_text(loop.program))
+        ptx = compile_ptx(source.cuda_text(kernels.planned(loop.loop, ("cuda",)).program))
         if dtype == "f4":
             assert not re.findall(r"\b(?:[a-z]+\.)+f64\b", ptx), "a float32 kernel computes in float64"
         said = assemble(ptx, tmp_path)

@@ -105,8 +105,9 @@ def texts():
     for f in LOOPS:
         for loop in explain(f)().loops:
             yield loop.text
-            if loop.program.lane and f is not libraries:
-                yield source.cuda_text(loop.program)
+            program = kernels.planned(loop.loop, ("cuda",)).program
+            if program.lane and f is not libraries:
+                yield source.cuda_text(program)
 
 
 def digest():
@@ -161,8 +162,13 @@ def test_threads_of_lanes_do_what_the_kernel_does(dtype):
 def test_products_of_lanes_run_in_blocks_of_steps(monkeypatch):
     """Values that are kept for a block of steps: the kernel goes through the blocks one after another."""
     def f():
-        return ns.scan(lambda x, h, w, u: np.tanh(x @ w + h @ u), draw(7, 9, 19), np.zeros((9, 13)), [draw(19, 13), draw(13, 13)])
+        return ns.scan(lambda x, h, w, u: np.tanh(x @ w + h @ u), draw(7, 9, 49), np.zeros((9, 13)), [draw(49, 13), draw(13, 13)])
+    wanted = in_mode("compiled", f)
+    features = (*kernels.host_features(), "cuda")
+    monkeypatch.setattr(kernels, "host_features", lambda: features)
+    monkeypatch.setattr(kernels, "_KERNELS", {})
     kernel = in_mode("compiled", f)
+    agree(kernel, wanted, 64)
     for found in kernels._KERNELS.values():
         monkeypatch.setattr(found, "block", min(found.block, 3))
     agree(simulated(f, 3), kernel, 64)

@@ -1,14 +1,19 @@
-"""Helpers of kernels, called by address: sorting of rows, LAPACK on one matrix.
+"""Helpers of kernels, called by address: sorting of rows, LAPACK on one matrix, rows times panels.
 
 Each is a small Numba function in a file of its own (written and cached like a kernel), made for one dtype on
 first use. LAPACK comes from ``scipy.linalg.cython_lapack`` by address. Matrices are copied to column order
 first, as NumPy does, so results (signs of vectors included) are those of the same routine there.
 """
 
+import functools
+
+import llvmlite.binding as llvm
 import numba.extending
 import numpy as np
 
 from nscan import build
+from nscan.plan.strips import ARGUMENTS as STRIP_ARGUMENTS
+from nscan.plan.strips import strip_program
 
 HEAD = '''"""A helper of nscan: {name}."""
 import numpy as np
@@ -130,6 +135,28 @@ def helper(x, q):
         factor = (x + 2 * k + 1) * (x + 2 * k + 2) / (a * a)
     return total
 
+'''
+
+STRIP = '''
+
+FEATURES = {features!r}
+TEXT = (
+{text}
+)
+
+
+@intrinsic
+def body(context, {names}):
+    def emit(context, builder, signature, arguments):
+        from nscan.cpu.llvm import helper_body
+        return helper_body(context, builder, arguments, TEXT, FEATURES)
+    return types.void({names}), emit
+
+
+@cfunc(types.void({ints}), cache={cache}, error_model="numpy")
+def helper({names}):
+    """Rows times panels (see nscan.plan.strips)."""
+    body({names})
 '''
 
 MATRIX = '''
@@ -292,7 +319,7 @@ def address(name):
     """Address of a helper such as ``sort_f8`` or ``solve_c16``; compiled on first use."""
     if name not in _LOADED:
         text = _text(name)
-        digest = build.kernel_name(text(True), (name,))
+        digest = build.kernel_name(text(True), (name, host_features()))
         _LOADED[name] = build.build_text(digest, text).helper
     return _LOADED[name].address
 
@@ -310,6 +337,8 @@ def _text(name):
     """Make the maker of a helper's text: a function of whether it may be cached."""
     if name == "zeta":
         return lambda cache: HEAD.format(name=name) + ZETA.format(cache=cache)
+    if name.startswith("strip"):
+        return functools.partial(_strip_text, name)
     routine, _, kind = name.rpartition("_")
     dtype = "uint8" if kind == "b1" else np.dtype(kind).name
 
@@ -327,3 +356,23 @@ def _text(name):
         ints = ", ".join(["INT"] * (len(names.split(",")) + 7))
         return head + MATRIX.format(ints=ints, names=names, doc=routine, dtype=dtype, body=body, cache=cache)
     return text
+
+
+def _strip_text(name, cache):
+    """Text of a strip such as ``strip_f4_8_32``: dtype, rows of a tile, columns of a panel."""
+    _, kind, rows, width = name.split("_")
+    program = repr(strip_program(kind, int(rows), int(width)))
+    lines = "\n".join(f"    {program[k:k + 110]!r}" for k in range(0, len(program), 110))
+    return HEAD.format(name=name) + STRIP.format(features=host_features(), text=lines, names=", ".join(STRIP_ARGUMENTS),
+                                                 ints=", ".join(["INT"] * len(STRIP_ARGUMENTS)), cache=cache)
+
+
+def host_features():
+    """What the host can do, as far as it changes what is printed."""
+    if not _FEATURES:
+        found = llvm.get_host_cpu_features()
+        _FEATURES.append(tuple(name for name in ("fma", "avx512f") if found.get(name)))
+    return _FEATURES[0]
+
+
+_FEATURES = []

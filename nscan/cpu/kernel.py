@@ -9,6 +9,7 @@ import numpy as np
 
 from nscan import build
 from nscan.cpu import library
+from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
 
@@ -18,18 +19,6 @@ CAPACITY = 64
 BLOCK_BYTES, MIN_BLOCK, MAX_BLOCK = 1 << 19, 8, 1 << 12
 # Work (in multiplications) of a block, so that one takes some 10 ms, and progress and Ctrl-C have a say.
 BLOCK_WORK = 1 << 24
-
-
-def host_features():
-    """What the host can do, as far as it changes what is printed."""
-    if not _FEATURES:
-        import llvmlite.binding as llvm
-        found = llvm.get_host_cpu_features()
-        _FEATURES.append(tuple(name for name in ("fma", "avx512f") if found.get(name)))
-    return _FEATURES[0]
-
-
-_FEATURES = []
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,10 +102,10 @@ def kernel_of(loop):
     return found
 
 
-def planned(loop):
-    """Return the kernel of a loop before it is compiled."""
+def planned(loop, features=None):
+    """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
     prepared, order = prepare(loop)
-    program = planner.plan(prepared, host_features())
+    program = planner.plan(prepared, host_features() if features is None else features)
     return lay_out(Kernel(prepared, program, order, block_length(program), None), CAPACITY)
 
 

@@ -798,6 +798,26 @@ def collect_dtypes(statements, dtypes):
     return dtypes
 
 
+def helper_body(context, builder, arguments, text, features):
+    """Print the program of a helper, whose parameters are its arguments, into the function that Numba is compiling."""
+    printer = HelperPrinter(builder, (None, *arguments), features)
+    statements = ast.literal_eval(text)
+    printer.dtypes = collect_dtypes(statements, {})
+    printer.print(statements)
+    return context.get_dummy_value()
+
+
+class HelperPrinter(Printer):
+    """Printer of a helper: what a kernel reads from its block of numbers are arguments."""
+
+    def __init__(self, builder, arguments, features):
+        super().__init__(builder, (*arguments, None), features)
+
+    def operate(self, op, dtype, args):
+        """Apply an operation to operands."""
+        return self.args[args[0][2]] if op == "param" else super().operate(op, dtype, args)
+
+
 def kernel_body(context, builder, arguments, text, features):
     """Print a program into the function that Numba is compiling.
 

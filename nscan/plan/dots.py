@@ -6,9 +6,11 @@ become one large one, and the product of a sum over steps sums over steps too.
 
 import dataclasses
 
+from nscan.plan.axes import AxisClass
 from nscan.plan.elements import ZERO, Place, Rows
 from nscan.plan.nests import block_rows, copy, emitter, set_place, workspace
 from nscan.plan.products import TIME, Inner, Outer, Product
+from nscan.plan.strips import Strips, form_of, is_worth_panels
 from nscan.tape import Lit
 
 
@@ -110,7 +112,11 @@ def emit_product(e, p):
     looped = [k for k in p.classes if not p.classes[k].unrolled]
     last_a, last_b = p.la[-1], p.lb[-1]
     if p.panels is not None:
-        return Outer(e, p, p.panels.lane).emit()
+        return Strips(e, p, p.panels.form).emit()
+    for way in (p, swapped(p)):
+        form = form_of(e, way)
+        if form is not None:
+            return Strips(e, way, form).emit()
     if last_b in p.lo and last_b in looped and last_b != TIME:
         return Outer(e, p, last_b).emit()
     if last_a in p.lo and last_a in looped and last_a != TIME:
@@ -125,3 +131,27 @@ def emit_product(e, p):
 def swapped(p):
     """The same product with its operands exchanged."""
     return dataclasses.replace(p, la=p.lb, lb=p.la, a=p.b, b=p.a)
+
+
+def plan_panels(e, q, batched, varying):
+    """Form and operand (its number) of a product whose columns come from a constant that is worth panels, or None.
+
+    Parameters
+    ----------
+    e : Elements
+    q : Eqn
+    batched : bool
+        Whether the product runs for a block of steps at a time.
+    varying : set of Var
+        What may differ from step to step.
+    """
+    lead = [(TIME,) if batched and x in varying else () for x in q.inputs]
+    classes = dict(zip((*q.params["la"], *q.params["lb"]), (*e.axes.get(q.inputs[0]), *e.axes.get(q.inputs[1]))))
+    classes[TIME] = AxisClass(None)
+    lo = (TIME, *q.params["lo"]) if any(lead) and q not in e.outers else q.params["lo"]
+    p = Product((*lead[0], *q.params["la"]), (*lead[1], *q.params["lb"]), lo, None, None, None, classes, False, q.outputs[0].dtype)
+    for which, way in ((1, p), (0, swapped(p))):
+        form = form_of(e, way)
+        if form is not None and is_worth_panels(e, form, q.inputs[which], way.lb, varying):
+            return form, which
+    return None

@@ -98,6 +98,8 @@ class Elements:
         Bytes of the lanes of a product's tile: two registers of the host.
     outers : collection of Eqn
         Outer products that are added up over steps: together they are products with a summed axis.
+    strips : bool
+        Whether large products are left to helpers.
     panels : dict
         Equation to the Panels of its constant operand.
     lane : AxisClass or None
@@ -113,7 +115,7 @@ class Elements:
         self.now = ZERO
         self.time = self.span = self.lane = None
         self.product_bytes = 64
-        self.panels, self.outers = {}, ()
+        self.panels, self.outers, self.strips = {}, (), True
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):

@@ -11,15 +11,16 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import dots, scalar, special
+from nscan.plan.dots import plan_panels
 from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.elements import Elements, Place, Rows
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.nests import Body, block_rows, copy, row_major, special_kind, workspace
 from nscan.plan.params import Params
-from nscan.plan.products import constant_operand, make_panels
 from nscan.plan.program import I64, Builder
 from nscan.plan.stages import split
+from nscan.plan.strips import make_panels
 from nscan.tape import Var
 
 # Size of the axis of steps while planning; the real number is an argument.
@@ -90,6 +91,7 @@ class _Planner:
 
     def __init__(self, loop, features):
         self.loop = loop
+        self.strips = "cuda" not in features
         self.product_bytes = 128 if "avx512f" in features else 64
         step = loop.step
         seqs, states, sums, consts = loop.split_step_inputs(step.inputs)
@@ -119,17 +121,20 @@ class _Planner:
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
         self.once = not any(self.lane in self.axes.get(v) for q in self.stages.invariant for v in q.outputs)
-        self.products = self._products() if "cuda" not in features else []
+        self.products = self._products()
         self.led = self._led()
         self.before = {k: j for k, v in enumerate(self.row_vars) for j, i in self.led.items() if v is states[i] and k >= loop.rows}
 
     def _products(self):
-        """Products with a constant operand that is worth panels, and which operand it is."""
-        e = self.elements()
-        stages = self.stages
-        dots = dict.fromkeys(q for q in (*stages.pre, *stages.core, *stages.post) if special_kind(e, q) == "dot")
-        found = [(q, constant_operand(e, q, stages.varying)) for q in dots]
-        return [(q, which) for q, which in found if which is not None]
+        """Products with a constant operand that is worth panels: equation, form, number of the operand."""
+        e, stages = self.elements(), self.stages
+        found = []
+        for eqns, batched in ((stages.pre, True), (stages.core, False), (stages.post, True)):
+            for q in eqns:
+                plan = plan_panels(e, q, batched, stages.varying) if special_kind(e, q) == "dot" else None
+                if plan is not None:
+                    found.append((q, *plan))
+        return found
 
     def _led(self):
         """Rows before which the initial value of a state is to lie: row to state."""
@@ -150,7 +155,7 @@ class _Planner:
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
-        e.lane, e.product_bytes, e.outers = self.lane, self.product_bytes, self.stages.outers
+        e.lane, e.product_bytes, e.outers, e.strips = self.lane, self.product_bytes, self.stages.outers, self.strips
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
@@ -216,7 +221,8 @@ class _Part:
         led = {j: p.state_vars[i] for j, i in p.led.items()}
         self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
         self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
-        e.panels = {q: make_panels(e, q, which, p.once, n) for q, which in p.products}
+        labels = lambda q, which: tuple(q.params["lb" if which else "la"])  # noqa: E731
+        e.panels = {q: make_panels(e, form, q.inputs[which], labels(q, which), p.once, n) for q, form, which in p.products}
         self.pre = [block_rows(e, v) for v in stages.from_pre]
         self.core = [self._core_rows(v) for v in stages.from_core]
         kept = [s for s in (*self.steps.states, *self.steps.sums) if s.how == "registers"]
