@@ -133,3 +133,22 @@ def test_growing_resumes_where_it_was(monkeypatch):
     out = ns.scan(lambda i: (i + 1, ns.until(i >= 5000)), None, 0)
     assert len(out) == 5001
     assert ranges[0][0] == 0 and all(a[1] == b[0] for a, b in zip(ranges, ranges[1:])) and len(ranges) > 2
+
+
+# ------------------------------------------------------------------------------------------------------ memory
+def test_workspace_is_used_again_after_its_last_reader():
+    """A chain of products of n x n matrices needs the memory of a few of them, not of all."""
+    n, rng = 40, np.random.default_rng(0)
+    a = rng.standard_normal((n, n)) / n
+
+    def step(h, a):
+        for _ in range(8):
+            h = np.tanh(h @ a)
+        return h
+    ways = explain(lambda: ns.scan(step, None, np.eye(n), a, n_steps=3))()
+    (loop,) = ways.loops
+    assert loop.workspace_bytes < 6 * n * n * 8
+    expected = np.eye(n)
+    for k in range(3):
+        expected = step(expected, a)
+        np.testing.assert_allclose(ways.result[k], expected, rtol=1e-12, atol=1e-13)

@@ -21,7 +21,7 @@ def emit_dot(body, s):
     p = eqn.params
     stored = target = s.into if s.into is not None else body.places(v)[0]
     panels = e.panels.get(eqn)
-    operands = [nowhere(x) if panels is not None and panels.use is None and panels.x is x else in_memory(e, x) for x in eqn.inputs]
+    operands = [nowhere(x) if panels is not None and panels.use is None and panels.x is x else body.in_memory(x) for x in eqn.inputs]
     classes = {} if e.time is None else {TIME: e.time}
     for labels, x in ((p["la"], eqn.inputs[0]), (p["lb"], eqn.inputs[1])):
         classes.update(zip(labels, e.axes.get(x)))
@@ -32,6 +32,7 @@ def emit_dot(body, s):
     emit_product(e, product if panels is None or panels.x is eqn.inputs[1] else swapped(product))
     if s.into is None:
         set_place(body, v, target, stored)
+    body.give_back()
 
 
 def _timed(labels, how):
@@ -45,66 +46,6 @@ def _timed(labels, how):
 def nowhere(x):
     """Place of an operand of which only the panels are read."""
     return Place(None, ZERO, (ZERO,) * len(x.shape), x.dtype)
-
-
-def in_memory(e, x):
-    """Return the Place (or Rows, where products run for many steps) of a value; a virtual one is stored first."""
-    assert type(x) is not Lit, "an operand of a product has axes"
-    found = find_place(e, x)
-    if found is not None:
-        return found if e.time is not None else e.here(found)
-    target = workspace(e, x) if e.time is None else block_rows(e, x)
-    copy(e, x, target)
-    return target
-
-
-def find_place(e, x):
-    """Place or Rows of something in memory, seen through transposes and static slices; None for others."""
-    how = e.define.get(x)
-    if type(how) in (Place, Rows):
-        return how
-    if type(how) is not tuple:
-        return None
-    if how[0] == "alias":
-        inner = find_place(e, how[1])
-        return None if inner is None else _map_place(inner, lambda p: _moved(e, p, how[2]))
-    if how[0] == "eqn":
-        q = how[1]
-        if q.row.name not in ("transpose", "index") or q.row.name == "index" and not q.params["spec"].is_static:
-            return None
-        inner = find_place(e, q.inputs[0])
-        if inner is None:
-            return None
-        if q.row.name == "transpose":
-            perm = q.params["perm"]
-            return _map_place(inner, lambda p: Place(p.slot, p.base, tuple(p.strides[k] for k in perm), p.dtype))
-        return _map_place(inner, lambda p: _sliced(e, q, p))
-    return None
-
-
-def _map_place(how, change):
-    return Rows(change(how.first), how.stride) if type(how) is Rows else change(how)
-
-
-def _moved(e, p, lead):
-    base = p.base
-    for i, stride in zip(lead, p.strides):
-        base = e.b.add(base, e.b.mul(i, stride))
-    return Place(p.slot, base, p.strides[len(lead):], p.dtype, p.contiguous)
-
-
-def _sliced(e, q, p):
-    base, strides, axis = p.base, [], 0
-    for entry in q.params["spec"].entries:
-        if entry[0] == "new":
-            strides.append(e.b.const(0))
-            continue
-        stride = p.strides[axis]
-        base = e.b.add(base, e.b.mul(e.number(q.inputs[0], axis, entry[1]), stride))
-        if entry[0] == "slice":
-            strides.append(e.b.mul(stride, e.b.const(entry[3])))
-        axis += 1
-    return Place(p.slot, base, tuple(strides), p.dtype)
 
 
 def emit_product(e, p):

@@ -100,6 +100,8 @@ class Elements:
         Outer products that are added up over steps: together they are products with a summed axis.
     strips : bool
         Whether large products are left to helpers.
+    buffers : dict
+        Scratch slots of products by what they hold; all products share them.
     panels : dict
         Equation to the Panels of its constant operand.
     lane : AxisClass or None
@@ -115,7 +117,7 @@ class Elements:
         self.now = ZERO
         self.time = self.span = self.lane = None
         self.product_bytes = 64
-        self.panels, self.outers, self.strips = {}, (), True
+        self.panels, self.outers, self.buffers, self.strips = {}, (), {}, True
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):

@@ -221,8 +221,7 @@ class _Part:
         led = {j: p.state_vars[i] for j, i in p.led.items()}
         self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
         self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
-        labels = lambda q, which: tuple(q.params["lb" if which else "la"])  # noqa: E731
-        e.panels = {q: make_panels(e, form, q.inputs[which], labels(q, which), p.once, n) for q, form, which in p.products}
+        e.panels = self._panels(n)
         self.pre = [block_rows(e, v) for v in stages.from_pre]
         self.core = [self._core_rows(v) for v in stages.from_core]
         kept = [s for s in (*self.steps.states, *self.steps.sums) if s.how == "registers"]
@@ -231,6 +230,18 @@ class _Part:
         if again:
             p.params.slots = slots
         p.shared_slots = True
+
+    def _panels(self, n):
+        """Panels of products; those that read a constant in the same way share them."""
+        made, panels = {}, {}
+        for q, form, which in self.p.products:
+            x, labels = q.inputs[which], tuple(q.params["lb" if which else "la"])
+            key = x, tuple(labels.index(k) if k in labels else None for k in (form.lane, *form.summed)), form.width
+            if key not in made:
+                made[key] = make_panels(self.e, form, x, labels, self.p.once, n)
+            panels[q] = made[key].renamed(form, labels)
+        self.made = list(made.values())
+        return panels
 
     def _counter(self):
         """Where a loop that may stop by itself counts: the steps done, as ``~steps`` once it has stopped."""
@@ -311,7 +322,7 @@ def _invariant(part):
     if p.stages.invariant:
         Body(e, p.stages.invariant, {v: [place] for v, place in zip(p.stages.from_invariant, part.invariant)}).emit()
     part.define_invariant()
-    for panels in e.panels.values():
+    for panels in part.made:
         panels.emit(e)
 
 

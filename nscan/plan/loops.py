@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import scalar
-from nscan.plan.dots import in_memory
 from nscan.plan.elements import Place, Rows
 from nscan.plan.nests import Body, bound_of, bytes_of, copy, emitter, row_major, slot_base, split_sums, workspace
 from nscan.plan.program import I64
@@ -201,7 +200,7 @@ class Steps:
             if s.how == "two":
                 dest.setdefault(s.new, []).append(self.place_at(s, after))
         terms = [(x, self.sums[k].place) for k, x in self.terms if self.sums[k].how == "one"]
-        Body(e, self.eqns, dest, terms).emit()
+        Body(e, self.eqns, dest, terms, self.loop.step.outputs).emit()
         for s in self.states:
             if s.how == "one":
                 found = e.define.get(s.new)
@@ -310,7 +309,7 @@ def at_row(e, source, row):
 
 def in_memory_contiguous(e, v):
     """Return a contiguous Place that holds a value; copied there if it is not."""
-    how = e.here(e.define.get(v)) if type(v) is Var else None
+    how = e.here(e.define.get(v))
     if type(how) is Place and how.contiguous:
         return how
     place = workspace(e, v)
@@ -391,7 +390,7 @@ def operand(e, x):
     if type(x) is Lit or not e.looped(x):
         return x
     how = e.here(e.define[x])
-    return how if type(how) is Place else in_memory(e, x)
+    return how if type(how) is Place else in_memory_contiguous(e, x)
 
 
 @emitter("cond")
@@ -411,7 +410,7 @@ def emit_cond(body, s):
         for v, out in zip(eqn.outputs, tape.outputs):
             if v in places:
                 dest.setdefault(out, []).append(places[v])
-        Body(e, tape.eqns, dest).emit()
+        Body(e, tape.eqns, dest, keep=tape.outputs).emit()
         parts = [part for v, out in zip(eqn.outputs, tape.outputs) if v not in places for p in register_points(v)
                  for part in e.elem(out, tuple(b.const(int(i)) for i in p))]
         branches.append((b.close(), parts))

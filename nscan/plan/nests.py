@@ -72,13 +72,16 @@ class Body:
         Var to list of Places where its value must be stored.
     terms : list of (Var or Eqn, Place)
         What is added to sums: values, and indexed additions.
+    keep : sequence of Var
+        Values whose memory must outlive the body; that of others is used again after their last reader.
 
     Where ``e.time`` is set, every statement runs for all steps of ``e.span``: the axis of steps is the first
     axis of every nest, and results that are stored are `Rows`.
     """
 
-    def __init__(self, e, eqns, dest, terms=()):
-        self.e, self.dest, self.terms = e, dest, list(terms)
+    def __init__(self, e, eqns, dest, terms=(), keep=()):
+        self.e, self.dest, self.terms, self.keep = e, dest, list(terms), set(keep)
+        self.held, self.free, self.borrowed = {}, {}, []
         self.eqns = list(eqns)
         self.lead = () if e.time is None else (e.time,)
         self.uses = self._count_uses()
@@ -293,6 +296,7 @@ class Body:
                             grew = True
             left = [s for s in left if s not in group]
             self._emit_group(group, left)
+            self._release(left)
 
     def _joins(self, group, s):
         lead = max(group, key=lambda g: len(g.reduced))
@@ -353,7 +357,44 @@ class Body:
         found = self.dest.get(v)
         if found:
             return found
-        return [block_rows(self.e, v)] if self.lead else [workspace(self.e, v)]
+        how = self.borrow(v)
+        self.held[how.slot] = self.borrowed.pop()[0], how, {v}
+        return [how]
+
+    def borrow(self, x):
+        """Memory for a value that is no statement, until `give_back`."""
+        key = x.dtype.itemsize, tuple(self.e.axes.get(x))
+        free = self.free.get(key)
+        how = retyped(free.pop(), x.dtype) if free else block_rows(self.e, x) if self.lead else workspace(self.e, x)
+        self.borrowed.append((key, how))
+        return how
+
+    def give_back(self):
+        """Free what was borrowed."""
+        for key, how in self.borrowed:
+            self.free.setdefault(key, []).append(how)
+        self.borrowed = []
+
+    def in_memory(self, x):
+        """Return the Place (or Rows, for many steps) of an operand; a virtual one is stored in borrowed memory first."""
+        found = find_place(self.e, x)
+        if found is None:
+            found = self.borrow(x)
+            copy(self.e, x, found)
+        return found if self.lead else self.e.here(found)
+
+    def hold(self, v, slot):
+        """Note that a value lies in a slot; if it is one of this body, it is used again after the last reader of all in it."""
+        if slot in self.held:
+            self.held[slot][2].add(v)
+
+    def _release(self, left):
+        """Free the memory of values that no statement reads any more."""
+        needed = {r for s in left for r in s.reads}
+        for slot, (key, how, values) in list(self.held.items()):
+            if not any(v in self.keep or self.mine.get(v, v) in needed for v in values):
+                del self.held[slot]
+                self.free.setdefault(key, []).append(how)
 
     def _emit_nest(self, group):
         """Emit statements of one nest: maps store, reductions combine."""
@@ -801,6 +842,62 @@ def bound_of(c):
     return c.size if c.unrolled else ("size", c.number)
 
 
+def retyped(how, dtype):
+    """The same memory for elements of another dtype of equal size."""
+    if type(how) is Rows:
+        return dataclasses.replace(how, first=dataclasses.replace(how.first, dtype=dtype))
+    return dataclasses.replace(how, dtype=dtype)
+
+
+def find_place(e, x):
+    """Place or Rows of something in memory, seen through transposes and static slices; None for others."""
+    how = e.define.get(x)
+    if type(how) in (Place, Rows):
+        return how
+    if type(how) is not tuple:
+        return None
+    if how[0] == "alias":
+        inner = find_place(e, how[1])
+        return None if inner is None else _map_place(inner, lambda p: _moved(e, p, how[2]))
+    if how[0] == "eqn":
+        q = how[1]
+        if q.row.name not in ("transpose", "index") or q.row.name == "index" and not q.params["spec"].is_static:
+            return None
+        inner = find_place(e, q.inputs[0])
+        if inner is None:
+            return None
+        if q.row.name == "transpose":
+            perm = q.params["perm"]
+            return _map_place(inner, lambda p: Place(p.slot, p.base, tuple(p.strides[k] for k in perm), p.dtype))
+        return _map_place(inner, lambda p: _sliced(e, q, p))
+    return None
+
+
+def _map_place(how, change):
+    return Rows(change(how.first), how.stride) if type(how) is Rows else change(how)
+
+
+def _moved(e, p, lead):
+    base = p.base
+    for i, stride in zip(lead, p.strides):
+        base = e.b.add(base, e.b.mul(i, stride))
+    return Place(p.slot, base, p.strides[len(lead):], p.dtype, p.contiguous)
+
+
+def _sliced(e, q, p):
+    base, strides, axis = p.base, [], 0
+    for entry in q.params["spec"].entries:
+        if entry[0] == "new":
+            strides.append(e.b.const(0))
+            continue
+        stride = p.strides[axis]
+        base = e.b.add(base, e.b.mul(e.number(q.inputs[0], axis, entry[1]), stride))
+        if entry[0] == "slice":
+            strides.append(e.b.mul(stride, e.b.const(entry[3])))
+        axis += 1
+    return Place(p.slot, base, tuple(strides), p.dtype)
+
+
 EMITTERS = {}
 
 
@@ -826,6 +923,7 @@ def emitter(kind):
 def set_place(body, v, place, stored=None):
     """Say where a value lies from now on; copy it to the places that were asked for, but for the one `stored`."""
     body.e.define[v] = place
+    body.hold(v, place.slot)
     for other in body.dest.get(v, ()):
         if other is not stored:
             copy(body.e, v, other)

@@ -197,7 +197,10 @@ class Strips:
         e, b, form = self.e, self.e.b, self.form
         inner = [bound_of(self.p.classes[k]) for k in form.summed[1:]]
         bounds = inner if self._is_long() else [bound_of(self.p.classes[self.first]), *inner]
-        slot = e.params.new_slot(self.p.b.dtype.itemsize, [form.width, *bounds], least=CHUNK * form.width)
+        key = self.p.b.dtype.itemsize, form.width, tuple(bounds)
+        slot = e.buffers.get(key)
+        if slot is None:
+            slot = e.buffers[key] = e.params.new_slot(key[0], [form.width, *bounds], least=CHUNK * form.width)
         strides, step = {form.lane: self.item}, b.const(self.p.b.dtype.itemsize * form.width)
         for k in reversed(form.summed):
             strides[k] = step
@@ -345,6 +348,11 @@ class Panels:
     strides: dict
     column: object
     use: object
+
+    def renamed(self, form, labels):
+        """The same panels for another product, with its labels."""
+        strides = {new: self.strides[old] for old, new in zip(self.labels, labels) if old in self.strides}
+        return dataclasses.replace(self, form=form, labels=labels, strides=strides)
 
     def emit(self, e):
         """Copy the operand into its panels."""
