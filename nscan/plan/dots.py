@@ -7,11 +7,11 @@ become one large one, and the product of a sum over steps sums over steps too.
 import dataclasses
 
 from nscan.plan.axes import AxisClass
-from nscan.plan.elements import ZERO, Place, Rows
-from nscan.plan.nests import block_rows, copy, emitter, set_place, workspace
+from nscan.plan.body import emitter, set_place
 from nscan.plan.products import TIME, Inner, Outer, Product
+from nscan.plan.program import ZERO
+from nscan.plan.storage import Place, Rows
 from nscan.plan.strips import Strips, form_of, is_worth_panels
-from nscan.tape import Lit
 
 
 @emitter("dot")

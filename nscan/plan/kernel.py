@@ -11,15 +11,17 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import dots, scalar, special
-from nscan.plan.dots import plan_panels
 from nscan.plan.axes import Axes, AxisClass, join_loop
-from nscan.plan.elements import Elements, Place, Rows
+from nscan.plan.body import Body, copy
+from nscan.plan.dots import plan_panels
+from nscan.plan.elements import Elements
+from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
-from nscan.plan.nests import Body, block_rows, copy, row_major, special_kind, workspace
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder
 from nscan.plan.stages import split
+from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
 from nscan.plan.strips import make_panels
 from nscan.tape import Var
 

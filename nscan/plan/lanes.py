@@ -9,7 +9,7 @@ depend on the number of threads.
 import numpy as np
 
 from nscan.plan.axes import ONE
-from nscan.plan.nests import WEIGHTS, sources, split_sums
+from nscan.plan.kinds import WEIGHTS, sources, split_sums
 from nscan.plan.stages import COSTLY
 from nscan.tape import Var
 

@@ -10,9 +10,10 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import scalar
-from nscan.plan.elements import Place, Rows
-from nscan.plan.nests import Body, bound_of, bytes_of, copy, emitter, row_major, slot_base, split_sums, workspace
+from nscan.plan.body import Body, copy, emitter
+from nscan.plan.kinds import split_sums
 from nscan.plan.program import I64
+from nscan.plan.storage import Place, Rows, bound_of, bytes_of, row_major, slot_base, workspace
 from nscan.tape import Lit, Var
 
 

@@ -10,9 +10,9 @@ left to a helper that all kernels share (`nscan.plan.strips`).
 import dataclasses
 import itertools
 
-from nscan.plan.elements import Place
-from nscan.plan.nests import fold_lanes
+from nscan.plan.folds import fold_lanes
 from nscan.plan.program import I64
+from nscan.plan.storage import Place
 
 ROWS = (4, 1)
 COLUMNS = (4, 1)

@@ -62,6 +62,9 @@ class Const:
         return f"{self.value}"
 
 
+ZERO = Const(0, I64)
+
+
 def constant_text(value):
     """Write a constant so that it can be read back exactly."""
     if isinstance(value, (bool, np.bool_)):

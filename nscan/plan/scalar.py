@@ -154,6 +154,14 @@ def apply(b, name, args, dtype):
     return op(b, name, *args)
 
 
+def code(dtype):
+    """Dtype of one component, as text: f8 for float64 and for complex128."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return f"f{dtype.itemsize // 2}"
+    return dtype.str[1:]
+
+
 def largest(b, x, y):
     """Larger one of two int64 values."""
     if type(x) is Const and type(y) is Const:

@@ -3,8 +3,12 @@
 from nscan.ops.index import result_shape
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
-from nscan.plan.elements import Place, as_number, better, code, combine, identity
-from nscan.plan.nests import Nest, Statement, bound_of, copy, emitter, row_major, set_place, slot_base, vector_width, workspace
+from nscan.plan.body import copy, emitter, set_place
+from nscan.plan.folds import as_number, better, combine, identity
+from nscan.plan.kinds import Statement, vector_width
+from nscan.plan.nests import Nest
+from nscan.plan.scalar import code
+from nscan.plan.storage import Place, bound_of, row_major, slot_base, workspace
 from nscan.tape import Var
 
 

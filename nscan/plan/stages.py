@@ -15,7 +15,7 @@ functions of scalar steps (the lanes are then steps), sums over steps of what is
 
 import dataclasses
 
-from nscan.plan.nests import WEIGHTS, is_library, sources, special_kind, split_sums
+from nscan.plan.kinds import WEIGHTS, is_library, sources, special_kind, split_sums
 from nscan.tape import Var
 
 COSTLY = 6

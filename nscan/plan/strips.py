@@ -14,10 +14,10 @@ import dataclasses
 import math
 
 from nscan.plan import scalar
-from nscan.plan.elements import Place, code
-from nscan.plan.nests import bound_of, slot_base
 from nscan.plan.products import TIME, WIDE_BYTES, row_label
 from nscan.plan.program import I64, Builder
+from nscan.plan.scalar import code
+from nscan.plan.storage import Place, bound_of, slot_base
 from nscan.tape import Var
 
 # Rows of the tiles of a strip, and what a strip is called with.
@@ -200,7 +200,7 @@ class Strips:
         key = self.p.b.dtype.itemsize, form.width, tuple(bounds)
         slot = e.buffers.get(key)
         if slot is None:
-            slot = e.buffers[key] = e.params.new_slot(key[0], [form.width, *bounds], least=CHUNK * form.width)
+            slot = e.buffers[key] = e.params.new_slot(key[0], [form.width, *bounds], CHUNK * form.width if self._is_long() else 0)
         strides, step = {form.lane: self.item}, b.const(self.p.b.dtype.itemsize * form.width)
         for k in reversed(form.summed):
             strides[k] = step
