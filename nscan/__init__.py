@@ -3,9 +3,11 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from nscan import errors
-from nscan.api import array, cond, foldl, foldr, ifelse, loop, map, reduce, scan, while_loop
+from nscan.api import array, foldl, foldr, loop, map, reduce, scan
 from nscan.config import config
+from nscan.control import cond, ifelse, while_loop
 from nscan.edge import until
+from nscan.explain import explain
 from nscan.grad.check import check_grads
 from nscan.grad.custom import custom_jvp, custom_vjp, grad_clip, grad_scale
 from nscan.grad.higher import Lop, Rop, consider_constant, grad, hvp, jvp, stop_gradient, value_and_grad, vjp
@@ -18,8 +20,8 @@ except PackageNotFoundError:
     __version__ = "0.0.0"
 
 __all__ = [
-    "Lop", "Rop", "array", "check_grads", "cond", "config", "consider_constant", "custom_jvp", "custom_vjp", "errors", "foldl",
-    "foldr", "gauss_newton_vp", "grad", "grad_clip", "grad_scale", "hessian", "hvp", "ifelse", "jacobian", "jvp", "log_softmax",
-    "logsumexp", "loop", "map", "one_hot", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient", "until",
-    "value_and_grad", "vjp", "while_loop",
+    "Lop", "Rop", "array", "check_grads", "cond", "config", "consider_constant", "custom_jvp", "custom_vjp", "errors",
+    "explain", "foldl", "foldr", "gauss_newton_vp", "grad", "grad_clip", "grad_scale", "hessian", "hvp", "ifelse", "jacobian",
+    "jvp", "log_softmax", "logsumexp", "loop", "map", "one_hot", "reduce", "scan", "sigmoid", "softmax", "softplus",
+    "stop_gradient", "until", "value_and_grad", "vjp", "while_loop",
 ]

@@ -1,4 +1,4 @@
-"""The loops that users call: scan, loop, map, the folds, while_loop, cond.
+"""The loops that users call: scan, loop, map, the folds; and array.
 
 This module alone knows the targets; it hands the loop row its runner.
 """
@@ -9,11 +9,8 @@ from nscan import edge, errors, ops, spec, step, tree
 from nscan.array import as_array, astype
 from nscan.array import traced as indexable
 from nscan.config import config
-from nscan.primitive import TABLE, bind, same_shape, shape_text
-from nscan.tape import Cond
-from nscan.trace import HOOKS, StepTrace, Traced, current_step
-
-FOREVER = np.iinfo(np.int64).max
+from nscan.step import FOREVER
+from nscan.trace import HOOKS, STATE, Traced, current_step
 
 
 def run_loops(row, values, params):
@@ -104,12 +101,12 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
     array([1.  , 2.5 , 4.25])
     """
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, name)
-    rows, _, many = _scan(fn, parsed, truncate_gradient, strict, stacked=True)
-    return list(rows) if return_list else tuple(rows) if many else rows[0]
+    rows = _scan(fn, parsed, truncate_gradient, strict, stacked=True)[0]
+    return list(rows) if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 
 def _scan(fn, parsed, truncate_gradient, strict, stacked):
-    """Run a parsed call: (rows, final values, whether there are several outputs)."""
+    """Run a parsed call: (rows, final values)."""
     leaves, structures, paths = spec.flat_constants(parsed.constants)
     _check_truncate(truncate_gradient)
     n = spec.number_of_steps(parsed)
@@ -129,8 +126,8 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked):
     rows, finals, _ = _run_truncated(traced, n, seqs, truncate_gradient)
     tops = _tops(parsed, finals)
     if stacked:
-        return [rows[k] for k in range(made.count)], tops, made.many
-    return rows, [tops.get(k) for k in range(made.count)], made.many
+        return [rows[k] for k in range(made.count)], tops
+    return rows, [tops.get(k) for k in range(made.count)]
 
 
 def _nests(leaves, structures):
@@ -146,7 +143,6 @@ class _Made:
     """What a step returned, checked against outputs_info."""
 
     count = 0
-    many = False
 
     def call(self, fn, parsed, rows, states, constants, stacked):
         """Call the step with its arguments in order; return new states, rows and the stop condition."""
@@ -154,7 +150,7 @@ class _Made:
         for state in parsed.states:
             args += [states[k - t - 1] for t in state.taps]
             k += state.depth
-        outs, stop, self.many = edge.outputs_of(edge.call(fn, [*args, *constants]), parsed.name)
+        outs, stop = edge.outputs_of(edge.call(fn, [*args, *constants]), parsed.name)
         self.count = len(outs)
         if parsed.outputs is not None and len(outs) != parsed.outputs:
             entries = "entry" if parsed.outputs == 1 else "entries"
@@ -180,18 +176,19 @@ def _carries(parsed, names):
 
 
 def _sequence_views(parsed, n):
-    """Views of the sequences, one for each tap: row i is what step i sees."""
+    """Make views of the sequences, one for each tap: row i is what step i sees."""
     out = []
     for s in parsed.sequences:
+        array = indexable(s.array) if isinstance(n, Traced) else s.array
         for tap in s.taps:
             first = tap - s.low
             if parsed.go_backwards:
                 last = s.offered + first
-                out.append(s.array[last - n:last][::-1])
-            elif type(n) is int and first == 0 and s.array.shape[0] == n:
-                out.append(s.array)
+                out.append(array[last - n:last][::-1])
+            elif type(n) is int and first == 0 and type(array.shape[0]) is int and array.shape[0] == n:
+                out.append(array)
             else:
-                out.append(s.array[first:first + n])
+                out.append(array[first:first + n])
     return out
 
 
@@ -326,7 +323,7 @@ def _reversed_loop(traced, n, xs, truncate, result):
 
 
 def _length(xs, paths, length):
-    """Number of steps of `loop` and `map`."""
+    """Return the number of steps of `loop` and `map`."""
     for x, path in zip(xs, paths):
         if not hasattr(x, "shape") or not len(x.shape):
             raise errors.SpecError(f"{path} is 0-d: it has no axis of steps; did you mean a non_sequence?")
@@ -445,8 +442,8 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, None, go_backwards, name)
     if len(parsed.states) != parsed.outputs or not parsed.states:
         raise errors.SpecError("each entry of outputs_info of a fold is an accumulator: give its initial value")
-    _, finals, many = _scan(fn, parsed, -1, False, stacked=False)
-    return tuple(finals) if many else finals[0]
+    finals = _scan(fn, parsed, -1, False, stacked=False)[1]
+    return finals[0] if len(finals) == 1 else tuple(finals)
 
 
 def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None):
@@ -475,146 +472,11 @@ def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None):
     return reduce(fn, sequences, outputs_info, non_sequences, True, name=name)
 
 
-# --------------------------------------------------------------------------------------- while and conditional
-def while_loop(cond, body, init, max_steps=None):
-    """Repeat ``carry = body(carry)`` while ``cond(carry)`` holds.
-
-    Parameters
-    ----------
-    cond : callable
-        ``cond(carry)`` gives a 0-d bool, tested before each step.
-    body : callable
-        ``body(carry)`` gives the next carry, of the same structure.
-    init : nest of arrays or numbers
-    max_steps : int, optional
-        Stop after that many steps in any case.
-
-    Returns
-    -------
-    nest
-        The last carry. Reverse derivatives need no `max_steps`.
-
-    Examples
-    --------
-    >>> import nscan as ns
-    >>> ns.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
-    np.int64(192)
-    """
-    limit = spec.steps(max_steps)
-    limit = FOREVER if limit is None else limit
-    name = getattr(body, "__name__", "body")
-    leaves, structure = tree.flatten(init)
-    paths = tree.paths(structure, "init")
-    carries = [step.Carry([spec.as_leaf(x, p)], f"state {p!r}") for x, p in zip(leaves, paths)]
-
-    def flat_step(rows, states, constants):
-        result = edge.call(body, [tree.unflatten(structure, states)])
-        found_leaves, found = tree.flatten(result)
-        if found != structure:
-            raise errors.StructureError(f"{name!r} returns a carry of structure {tree.describe(found)}, init has "
-                                        f"{tree.describe(structure)}")
-        news = [as_array(edge.leaf(x, f"the carry of {name!r}")) for x in found_leaves]
-        settled = [astype(x, c.dtype) if c.weak is None and np.can_cast(x.dtype, c.dtype, "safe") else x for x, c in zip(news, carries)]
-        again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
-        return news, [], np.logical_not(again)
-
-    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond)))
-    first = [x for c in carries for x in c.values()]
-    start = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
-    start = edge._condition(edge.until(start), name)
-    if isinstance(start, Traced) and start.home.symbolic:
-        n = np.where(start, np.int64(limit), np.int64(0))
-    else:
-        n = limit if bool(start) else 0
-    _, finals, _ = step.run(traced, n, [])
-    return tree.unflatten(structure, finals)
-
-
-def cond(pred, then, other, *args):
-    """Run one of two functions; only the taken one runs, in a compiled loop too.
-
-    Parameters
-    ----------
-    pred : 0-d bool
-    then, other : callable
-        Called with `args`; both return nests of one structure, with equal shapes; dtypes are promoted.
-    *args : nests of arrays
-
-    Returns
-    -------
-    nest
-        What the taken function returns.
-
-    Examples
-    --------
-    >>> import nscan as ns
-    >>> ns.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
-    6
-    """
-    pred = as_array(pred)
-    if tuple(pred.shape) not in ((), (1,)):
-        raise errors.SpecError(f"the condition of cond must be 0-d, got shape {shape_text(pred.shape)}")
-    symbolic = current_step() is not None and isinstance(pred, Traced) and pred.home.symbolic
-    if not symbolic:
-        return edge.call(then if bool(pred) else other, args)
-    pred = pred if pred.dtype.kind == "b" else pred != 0
-    pred = pred if not pred.shape else pred[0]
-    leaves, structure = tree.flatten(args)
-    found = [_trace_branch(f, leaves, structure) for f in (then, other)]
-    if found[0][1] != found[1][1]:
-        raise errors.StructureError(f"the branches of cond return {tree.describe(found[0][1])} and {tree.describe(found[1][1])}")
-    dtypes = [np.result_type(a, b) for a, b in zip(found[0][2], found[1][2])]
-    tapes = [_trace_branch(f, leaves, structure, dtypes) for f in (then, other)]
-    for a, b in zip(tapes[0][0].outputs, tapes[1][0].outputs):
-        if not same_shape(a.shape, b.shape):
-            raise errors.StateShapeError(f"the branches of cond return shapes {shape_text(a.shape)} and {shape_text(b.shape)}")
-    operands, then_tape, other_tape = _one_signature(tapes)
-    outs = bind(TABLE["cond"], (pred, *operands), {"cond": Cond(then_tape, other_tape)})
-    return tree.unflatten(found[0][1], outs)
-
-
-ifelse = cond
-
-
-def _trace_branch(fn, leaves, structure, dtypes=None):
-    """Trace a branch; every argument is captured: (tape, structure of outputs, dtypes, captured values)."""
-    with StepTrace(getattr(fn, "__name__", "branch")) as trace:
-        args = tree.unflatten(structure, [_branch_argument(trace, x) for x in leaves])
-        result = edge.call(fn, args)
-        outs, out_tree = tree.flatten(result)
-        outs = [as_array(edge.leaf(x, f"output {k} of a branch of cond")) for k, x in enumerate(outs)]
-        found = [x.dtype for x in outs]
-        if dtypes is not None:
-            outs = [astype(x, d) for x, d in zip(outs, dtypes)]
-        tape, captured = trace.finish(outs)
-    return tape, out_tree, found, captured
-
-
-def _branch_argument(trace, x):
-    """Hand an array on to a branch, read-only: the caller would not see what a branch that is not taken writes."""
-    if not isinstance(x, (Traced, np.ndarray)):
-        return x
-    out = trace.handle(trace.var_of(x), scalar=isinstance(x, Traced) and x.scalar)
-    out.owner = "an argument of cond"
-    return out
-
-
-def _one_signature(tapes):
-    """Give both branches the same inputs: what the one captured, then what the other did."""
-    from nscan.tape import Tape, Var
-    (a, _, _, first), (b, _, _, second) = tapes
-    spare_a = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(b.inputs))
-    spare_b = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(a.inputs))
-    then = Tape((*a.inputs, *spare_a), a.eqns, a.outputs)
-    other = Tape((*spare_b, *b.inputs), b.eqns, b.outputs)
-    return [*first, *second], then, other
-
-
 def array(x, dtype=None):
-    """Make an array: outside a step ``np.array``, inside a step a traced array that may be written to.
+    """Make an array: outside of traces ``np.array``, in a step or under `grad` a traced array that may be written to.
 
-    Inside a step it is what to use for nested lists of traced scalars, for a closed-over table that is
-    indexed by traced integers, and for a buffer that the step writes to.
+    There it is what to use for nested lists of traced scalars, for a closed-over table that is indexed by traced
+    integers, and for a buffer that traced values are written to.
 
     Parameters
     ----------
@@ -636,9 +498,13 @@ def array(x, dtype=None):
     """
     x = as_array(x)
     x = x if dtype is None else astype(x, dtype)
-    trace = current_step()
+    step_trace, innermost = current_step(), STATE.stack[-1] if STATE.stack else None
+    if not isinstance(x, Traced) and step_trace is not None:
+        x = step_trace.handle(step_trace.var_of(x), scalar=False)
+    x = np.copy(x) if isinstance(x, Traced) else np.array(x)
+    if innermost is None or innermost is step_trace or isinstance(x, Traced) and x.home is innermost:
+        return x
+    x = innermost.new_constant(x)
     if isinstance(x, Traced):
-        return np.copy(x)
-    if trace is None:
-        return np.array(x)
-    return np.copy(trace.handle(trace.var_of(x), scalar=False))
+        x.scalar = False
+    return x

@@ -8,8 +8,10 @@ as in NumPy.
 import numpy as np
 
 from nscan import errors
+from nscan.places import scipy_caller, user_place
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
-from nscan.trace import CLASS, KINDS, REFUSED, STATE, Traced, check_array, current_step, locate, scipy_caller, user_place
+from nscan.tape import locate
+from nscan.trace import CLASS, KINDS, REFUSED, Traced, check_array, current_step
 
 WEAK = {int: int, float: float, complex: complex}
 
@@ -39,6 +41,10 @@ class TracedArray(Traced):
     def write(self, content):
         """Let this array, and what it is a view of, stand for other content of its shape and dtype."""
         self._check_writable()
+        if content.home.level > self.home.level:
+            raise errors.ReadOnlyError(
+                "assignment destination is read-only: an array from outside of the function that is differentiated, or of the step; "
+                "write to a copy made inside, ns.array(x), and return it")
         if self.base is not None:
             row, operands, params = self.recipe
             base = self.base
@@ -51,8 +57,8 @@ class TracedArray(Traced):
             bind(TABLE["copy"], (self,), {})
         if self.owner is not None and self.owner.startswith(READ_ONLY):
             maker = self.owner.removeprefix(READ_ONLY)
-            raise errors.ReadOnlyError(f"assignment destination is read-only: {maker} gives a read-only view, as in NumPy; write to the "
-                                       "array itself, or to a copy")
+            raise errors.ReadOnlyError(f"assignment destination is read-only: {maker} gives a read-only view, as in NumPy; "
+                                       "write to the array itself, or to a copy")
         if self.owner is not None:
             raise errors.ReadOnlyError(
                 f"assignment destination is read-only: {self.owner} belongs to the outside of the loop. "
@@ -162,7 +168,8 @@ class TracedArray(Traced):
         if self.home.symbolic:
             return traced_value(what, "it has no value while the step is traced; use NumPy's function "
                                 "(np.tanh instead of math.tanh), or ns.array to index a table")
-        return traced_value(what, "the derivative would be lost silently; keep computing with the array")
+        return traced_value(what, "the derivative would be lost silently; keep computing with the array (to write it into an "
+                            "array, make that one traced first: z = ns.array(z))")
 
     def __float__(self):
         raise self._refuse("float()")
@@ -175,6 +182,12 @@ class TracedArray(Traced):
 
     def __index__(self):
         raise self._refuse("use as an index of a real array or a list, or in range(),")
+
+    def __copy__(self):
+        return np.copy(self)
+
+    def __deepcopy__(self, memo):
+        return np.copy(self)
 
     def item(self, *args):
         """Raise: a traced array has no Python number."""
@@ -193,7 +206,7 @@ class TracedArray(Traced):
         if self.shape or dtype is not None or scipy_caller():
             raise traced_value("conversion to a real array (np.array, np.asarray, assignment into a real array)",
                                "use np.stack or ns.array([...]) for nested lists, ns.array(z) for an array that "
-                               "the step writes to")
+                               "the step writes to, x.astype(dtype) for another dtype")
         out = np.empty((), object)
         out[()] = self
         return out
@@ -212,7 +225,7 @@ class TracedArray(Traced):
         elif kwargs.pop("where", True) is not True:
             raise errors.UnsupportedError(f"np.{ufunc.__name__}(where=) is not supported; use np.where")
         else:
-            result = _call_front(row, inputs, kwargs)
+            result = mark_weak(_call_front(row, inputs, kwargs), inputs)
         if out is None:
             return result
         return _store_out(out[0], result)
@@ -221,15 +234,16 @@ class TracedArray(Traced):
         front = TABLE.front(function)
         if front is None:
             raise unsupported(function)
-        return front(*args, **kwargs) if callable(front) else _call_front(front, args, kwargs)
+        out = front(*args, **kwargs) if callable(front) else _call_front(front, args, kwargs)
+        return mark_weak(out, args) if args else out
 
     # --------------------------------------------------------------------------------------------- indexing
     def __getitem__(self, index):
-        from nscan.ops.index import read
+        from nscan.ops.indexing import read
         return read(self, index)
 
     def __setitem__(self, index, value):
-        from nscan.ops.index import assign
+        from nscan.ops.indexing import assign
         assign(self, index, value)
 
 
@@ -353,16 +367,44 @@ def check_known(dtype, what):
 def apply_ufunc(row, inputs):
     """Apply a pointwise row as NumPy applies its ufunc: promotion, weak Python numbers, broadcasting."""
     inputs = [x if isinstance(x, Traced) else as_operand(x) for x in inputs]
-    types = tuple([(x.weak or x.dtype) if isinstance(x, Traced) else x.dtype if hasattr(x, "dtype") else
+    types = tuple([WEAK.get(x.weak, x.dtype) if isinstance(x, Traced) else x.dtype if hasattr(x, "dtype") else
                    WEAK.get(type(x), BOOL) for x in inputs])
     wanted, dtype = resolve(row, types)
     operands = []
     for x, new in zip(inputs, wanted):
         if hasattr(x, "dtype"):
             operands.append(x if x.dtype is new or x.dtype == new else astype(x, new))
+        elif row.name in BEYOND and type(x) is int and new.kind in "iu" and not _fits(x, new):
+            return _beyond(row.name, inputs, operands, x)
         else:
             operands.append(np.asarray(x, new)[()])
-    return bind(row, operands)
+    out = bind(row, operands)
+    if type(types[0]) is type and type(types[-1]) is type:
+        mark_weak(out, inputs)
+    return out
+
+
+def mark_weak(out, inputs):
+    """Let what is made of Python numbers alone have no dtype of its own, as the numbers: it takes that of its partner."""
+    if isinstance(out, Traced) and not out.shape and all(type(x) in WEAK or getattr(x, "weak", None) in WEAK for x in inputs):
+        out.weak = {"i": int, "f": float, "c": complex}.get(out.dtype.kind)
+    return out
+
+
+# What a comparison of a small number with a larger one gives, for the Python integers that a dtype cannot hold.
+BEYOND = {"less": True, "less_equal": True, "greater": False, "greater_equal": False, "equal": False, "not_equal": True}
+
+
+def _fits(x, dtype):
+    limits = np.iinfo(dtype)
+    return limits.min <= x <= limits.max
+
+
+def _beyond(name, inputs, before, x):
+    """Compare with a Python integer outside the range of a dtype, as NumPy does."""
+    array = inputs[0] if before else inputs[1]
+    result = BEYOND[name] if name in ("equal", "not_equal") else BEYOND[name] == ((x > 0) == bool(before))
+    return np.full_like(array, result, dtype=bool)
 
 
 BOOL = np.dtype(bool)
@@ -374,11 +416,6 @@ def astype(x, dtype):
     if x.dtype == dtype:
         return x
     return bind(TABLE["cast"], (x,), {"dtype": dtype})
-
-
-def literals():
-    """Tell whether numbers met now are part of the code (derivative rules)."""
-    return STATE.rules > 0
 
 
 # How a write to a view changes its base; filled by the rows that make views.
@@ -420,11 +457,8 @@ def _binary(name, a, b):
     if isinstance(other, (str, bytes, dict, set)) or other is None:
         return NotImplemented
     if name in FRONT_OPERATORS:
-        return FRONT_OPERATORS[name](a, b)
-    out = apply_ufunc(TABLE[name], (a, b))
-    if all(type(x) in WEAK or getattr(x, "weak", None) for x in (a, b)):
-        out.weak = {"i": int, "f": float, "c": complex}.get(out.dtype.kind)
-    return out
+        return mark_weak(FRONT_OPERATORS[name](a, b), (a, b))
+    return apply_ufunc(TABLE[name], (a, b))
 
 
 def promotable(x):

@@ -4,8 +4,9 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import as_operand
+from nscan.places import is_users
 from nscan.tape import Where
-from nscan.trace import Traced, is_users
+from nscan.trace import Traced
 
 INDEX_HINT = "only integers, slices"
 
@@ -87,16 +88,15 @@ def user_line(error):
 
 def outputs_of(result, name):
     """Split what a step returned into a list of outputs and the condition of `until` (or None)."""
-    stop = None
-    many = isinstance(result, (tuple, list)) and not hasattr(result, "_fields")
-    if isinstance(result, until):
-        return [], _condition(result, name), True
-    if many and result and isinstance(result[-1], until):
-        stop = _condition(result[-1], name)
-        result = result[0] if len(result) == 2 else result[:-1]
-        many = isinstance(result, (tuple, list))
-    outs = list(result) if many else [result]
-    return [leaf(x, f"output {k} of {name!r}") for k, x in enumerate(outs)], stop, many
+    outs, stop = _listed(result), None
+    if outs and isinstance(outs[-1], until):
+        stop = _condition(outs.pop(), name)
+        outs = _listed(outs[0]) if len(outs) == 1 else outs
+    return [leaf(x, f"output {k} of {name!r}") for k, x in enumerate(outs)], stop
+
+
+def _listed(result):
+    return list(result) if isinstance(result, (tuple, list)) and not hasattr(result, "_fields") else [result]
 
 
 def _condition(mark, name):

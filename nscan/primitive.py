@@ -111,7 +111,7 @@ class Point:
         return tuple([self._read(d) if type(d) is Var else d for d in shape])
 
     def ndim(self, i):
-        """Number of axes of input i."""
+        """Return the number of axes of input i."""
         return len(getattr(self._inputs[i], "shape", ()))
 
     def dtype(self, i):
@@ -252,6 +252,7 @@ class Text:
         self.names = set(self.code.co_names)
 
     def __call__(self, at):
+        """Evaluate the formula at a Point."""
         scope = {name: at.y() if name == "y" else at.x("abcd".index(name)) if name in "abcd" else FORMULAS[name]
                  for name in self.names}
         return eval(self.code, {}, scope)

@@ -144,7 +144,8 @@ def as_leaf(x, path):
     """Return an array operand; errors name its path."""
     if isinstance(x, np.ma.MaskedArray):
         raise errors.DtypeError(f"{path} is a masked array; its mask would be lost: pass x.filled(value)")
-    if isinstance(x, np.ndarray) and x.dtype.kind == "O" and not any(isinstance(v, Traced) for v in x.flat) or isinstance(x, (str, bytes)):
+    foreign = isinstance(x, np.ndarray) and x.dtype.kind == "O" and not any(isinstance(v, Traced) for v in x.flat)
+    if foreign or isinstance(x, (str, bytes)):
         raise errors.DtypeError(f"{path} has dtype {np.asarray(x).dtype}; bool, integers, float32, float64, complex64 and "
                                 "complex128 are known")
     return _array(x, path)

@@ -15,6 +15,8 @@ from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
 from nscan.tape import RESIDUAL, Lit, Loop, key, locate
 from nscan.trace import StepTrace, Traced, check_array, current_step
 
+# Number of steps of a loop that only its condition ends.
+FOREVER = np.iinfo(np.int64).max
 WEAK_DTYPES = {bool: np.dtype(bool), int: np.dtype("i8"), float: np.dtype("f8"), complex: np.dtype("c16")}
 
 
@@ -66,7 +68,8 @@ class Carry:
             try:
                 wider = np.promote_types(self.dtype, x.dtype)
             except TypeError:
-                raise errors.StateTypeError(f"{self.name} starts as {self.dtype} but the step returns {x.dtype}{_place(x)}") from None
+                raise errors.StateTypeError(f"{self.name} starts as {self.dtype} but the step returns {x.dtype}"
+                                            f"{_place(x)}") from None
             self.dtype = wider if getattr(x, "weak", None) is None else np.result_type(self.dtype, x.weak(0))
         return self.type != before
 
@@ -79,7 +82,7 @@ class Carry:
             self.weak = {"i": int, "f": float, "c": complex}[self.dtype.kind]
 
     def values(self):
-        """Initial values, cast and broadcast to the final type."""
+        """Return the initial values, cast and broadcast to the final type."""
         out = []
         for x in self.initial:
             x = astype(x, self.dtype) if hasattr(x, "dtype") else np.asarray(x, self.dtype)
@@ -222,8 +225,9 @@ def _check_row_sizes(call, tape, rows, outs):
     for k, (v, x) in enumerate(zip(rows, outs)):
         if any(type(d) is not int and d not in known for d in v.shape):
             raise errors.SizeError(
-                f"output {k} of {call.name!r} has shape {shape_text(v.shape)}{_place(x)}: a size that depends on data. The rows of one "
-                "output must have one shape: fill a buffer of full size (ns.array), or reduce the row")
+                f"output {k} of {call.name!r} has shape {shape_text(v.shape)}{_place(x)}: a size that depends on data. The rows "
+                "of one output must have one shape: fill a buffer of full size (ns.array), or reduce the row"
+            )
 
 
 def _is_operand(x):
@@ -256,11 +260,12 @@ def _check_hidden_state(call, made):
 
 
 def _code(function):
-    """What tells the code of a callable from that of others."""
+    """Return what tells the code of a callable from that of others."""
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
-    return code or id(function)
+    code = getattr(function, "__code__", None)
+    call = None if code else vars(type(function)).get("__call__")
+    return code or getattr(call, "__code__", None) or id(function)
 
 
 def check_strict(call, made):
@@ -271,8 +276,8 @@ def check_strict(call, made):
         if name is not None or x.shape:
             found.append(f"{name or 'an array'} ({x.dtype}{shape_text(x.shape)})")
     if found:
-        raise errors.SpecError(f"strict=True, but {call.name!r} uses what is not among its arguments: {', '.join(found)}; pass it "
-                               "among the non_sequences")
+        raise errors.SpecError(f"strict=True, but {call.name!r} uses what is not among its arguments: {', '.join(found)}; pass "
+                               "it among the non_sequences")
 
 
 def _variables(function):

@@ -95,7 +95,7 @@ class Tape:
         lines = [head]
         for eqn in self.eqns:
             lines.append(f"  {eqn}")
-            for name, part in eqn.params.items():
+            for part in eqn.params.values():
                 for tape in getattr(part, "tapes", tuple)():
                     lines += [f"    | {line}" for line in str(tape).splitlines()]
         return "\n".join([*lines, "outputs " + ", ".join(map(repr, self.outputs))])
@@ -138,7 +138,7 @@ class Loop:
     state_names: tuple = ()
 
     def key(self):
-        """What tells two loops apart, without names."""
+        """Return what tells two loops apart, without names."""
         return (key(self.step), self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
                 self.reverse)
 
@@ -149,7 +149,8 @@ class Loop:
     def brief(self):
         """Short text for printed tapes."""
         marks = ", until" * self.stop + ", reverse" * self.reverse
-        return f"{self.name}({self.seqs} sequences, {self.states} states, {self.sums} sums, {self.rows}+{self.hidden} rows{marks})"
+        counts = f"{self.seqs} sequences, {self.states} states, {self.sums} sums, {self.rows}+{self.hidden} rows"
+        return f"{self.name}({counts}{marks})"
 
     def split_inputs(self, values):
         """Split the operands of the equation into n, sequences, states, sums, constants."""
@@ -188,7 +189,7 @@ class Cond:
     other: Tape
 
     def key(self):
-        """What tells two conditionals apart."""
+        """Return what tells two conditionals apart."""
         return key(self.then), key(self.other)
 
     def tapes(self):
@@ -277,6 +278,14 @@ def _eqn_key(eqn):
         tuple((k, p.key() if hasattr(p, "key") else p) for k, p in params.items()) if params else (),
         eqn.outputs[0].id if eqn.outputs else -1,
     )
+
+
+def remember(cache, key, value, limit=10_000):
+    """Enter a derived value into a cache that does not grow without bound, and return it."""
+    if len(cache) >= limit:
+        cache.clear()
+    cache[key] = value
+    return value
 
 
 @dataclasses.dataclass(frozen=True)

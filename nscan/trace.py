@@ -10,39 +10,19 @@ traces, and real arrays, are constants there. A value of level n may itself be a
 level: that is how derivatives nest.
 """
 
-import sys
-import threading
 
 import numpy as np
 
 from nscan import errors
+from nscan.content import Content
+from nscan.places import user_place
 from nscan.primitive import _BIND, TABLE, Point
+from nscan.state import HOOKS, STATE, rules
 from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate
 
 SPECIAL = (0, 1, -1, 2, 0.5)
 KINDS = "biufc"
 REFUSED = {"f": (2, 16), "c": (32,)}
-
-
-class _State(threading.local):
-    def __init__(self):
-        self.stack = []
-        self.rules = 0
-        self.where = None
-
-
-STATE = _State()
-HOOKS = {"runner": None}
-
-
-class rules:
-    """Context: numbers met now belong to derivative rules, so they are part of the code."""
-
-    def __enter__(self):
-        STATE.rules += 1
-
-    def __exit__(self, *exc):
-        STATE.rules -= 1
 
 
 class Traced:
@@ -108,25 +88,6 @@ class Trace:
     def __exit__(self, *exc):
         STATE.stack.remove(self)
         self.closed = True
-
-
-class Content:
-    """What a real array held when a step used it: a copy of a small one, up to 64 entries of a large one."""
-
-    SMALL = 4096
-
-    def __init__(self, x):
-        self.copy = np.array(x) if x.size <= self.SMALL else None
-        self.entries = None if self.copy is not None else x[self._places(x)]
-
-    @staticmethod
-    def _places(x):
-        return np.unravel_index(np.linspace(0, x.size - 1, 64).astype(int), x.shape)
-
-    def holds(self, x):
-        """Tell whether the array still has that content."""
-        now, before = (x, self.copy) if self.copy is not None else (x[self._places(x)], self.entries)
-        return np.array_equal(now, before, equal_nan=x.dtype.kind in "fc")
 
 
 class StepTrace(Trace):
@@ -278,8 +239,9 @@ class StepTrace(Trace):
         for x, content in self.originals:
             if content is not None and content.copy is None and not content.holds(x):
                 raise errors.TracedValueError(
-                    f"an array of shape {x.shape} was written to after the step {self.name!r} had used it; the loop would see the "
-                    "written values everywhere: make it a traced array first, z = ns.array(z), or a state")
+                    f"an array of shape {x.shape} was written to after the step {self.name!r} had used it; the loop would see "
+                    "the written values everywhere: make it a traced array first, z = ns.array(z), or a state"
+                )
         tape = Tape((*self.inputs, *[v for _, v in self.captured]), tuple(self.eqns), outs)
         return tape, [x for x, _ in self.captured]
 
@@ -299,6 +261,7 @@ class ValueTrace(Trace):
         self.eqns = []
         self.values = {}
         self.active = set()
+        self.given = {}
 
     def _var(self, value, shape, dtype):
         var = Var(shape, dtype, self.count)
@@ -348,8 +311,23 @@ class ValueTrace(Trace):
             return x.node
         if type(x) is Lit:
             return x
-        x = x if isinstance(x, Traced) else np.asarray(x)
+        if isinstance(x, np.ndarray) and x.ndim and x.flags.writeable:
+            return self._var_of_array(x)
+        x = x if hasattr(x, "dtype") else np.asarray(x)
         return self._var(x, x.shape, x.dtype)
+
+    def _var_of_array(self, x):
+        """Keep what an array holds now, for the function may write to it before the backward pass reads it."""
+        known = self.given.get(id(x))
+        if known is None or not known[1].holds(x):
+            content = Content(x)
+            value = x if content.copy is None else content.copy
+            known = self.given[id(x)] = x, content, self._var(value, x.shape, x.dtype)
+        return known[2]
+
+    def changed(self):
+        """Tell whether a large array that the function used, and that was not copied, holds something else now."""
+        return any(content.copy is None and not content.holds(x) for x, content, _ in self.given.values())
 
     def is_active(self, x):
         """Tell whether a derivative flows through an operand."""
@@ -461,43 +439,3 @@ def check_array(x, name="an array"):
         raise errors.DtypeError(
             f"{name} has dtype {dtype}; bool, integers, float32, float64, complex64 and complex128 are known")
     return x
-
-
-# ------------------------------------------------------------------------------- places in the user's code
-_OURS = {}
-_ROOTS = tuple(m.__file__.rpartition("/")[0] for m in (np,)) + (__file__.rpartition("/")[0],)
-
-
-def user_place():
-    """Return (code object, instruction) of the innermost frame outside of nscan and NumPy.
-
-    While a tape is replayed or differentiated, its equations say where they were made.
-    """
-    if STATE.where is not None:
-        return STATE.where
-    frame = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        ours = _OURS.get(code)
-        if ours is None:
-            name = code.co_filename
-            ours = _OURS[code] = not is_users(name)
-        if not ours:
-            return code, frame.f_lasti
-        frame = frame.f_back
-    return None
-
-
-def is_users(file):
-    """Tell whether a file holds the user's code: not NumPy's, SciPy's, Numba's or ours."""
-    return not (file.startswith(_ROOTS) or file.startswith(("<nscan", "<__array_function__")) or "/scipy/" in file or "/numba/" in file)
-
-
-def scipy_caller():
-    """Return the names of SciPy's functions between here and the user's code, the innermost first."""
-    names, frame = [], sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        if "/scipy/" in frame.f_code.co_filename:
-            names.append(frame.f_code.co_name)
-        frame = frame.f_back
-    return names

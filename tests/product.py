@@ -1,17 +1,13 @@
-"""Random loops: small descriptions from which a step, its call and its arrays are built, and what each must satisfy.
+"""Random loops: small descriptions from which a step, its call and its arrays are built.
 
-A `Case` is frozen and prints as the expression that makes it, so a failure is reproduced by pasting it. `check(case)` runs
-the loop on nscan and on the law, compares values, and compares derivatives of orders one to three with differences of the
-law (never of nscan).
+A `Case` is frozen and prints as the expression that makes it, so a failure is reproduced by pasting it. What must hold for
+each stands in `product_check`.
 """
 
 import dataclasses
 
-import law
 import numpy as np
 from hypothesis import strategies as st
-
-import nscan as ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +39,11 @@ class Case:
     truncate : int
     backwards : bool
     dtype : str
+        f4, f8, c16, or mixed: real sequences and starts beside a complex constant.
     order : str
         Memory of the arrays: C, F, strided, reversed.
     inside : str
-        What stands in the step besides arithmetic: "", scan, until, while, map, cond, taps, deep.
+        What stands in the step besides arithmetic: "", scan, until, while, map, cond, taps, deep, slice.
     write : str
         What the step writes in place: "", whole, view, index, add_at, mask, buffer.
     nest : bool
@@ -90,15 +87,26 @@ def cases(draw):
     seqs = draw(st.lists(st.just((0,)) if plain else taps(-2, 2, 3), max_size=2))
     states = draw(st.lists(st.just((-1,)) if plain else taps(-3, -1, 3), max_size=2))
     case = Case(
-        api=api, seqs=tuple(seqs), states=tuple(states), rows=draw(st.integers(0, 2)),
-        shape=draw(st.sampled_from([(), (2,), (1,), (2, 3), (3, 1)])), steps=draw(st.integers(0, 5)),
-        n_steps=draw(st.sampled_from([None, None, 0, 1, 2, 5])), extra=draw(st.tuples(*[st.integers(0, 2)] * 3)),
-        until=draw(st.sampled_from(["", "", "", "count", "flag", "never"])), stop=draw(st.integers(0, 5)),
-        truncate=draw(st.sampled_from([-1, -1, -1, 1, 2, 7])), backwards=draw(st.booleans()),
-        dtype=draw(st.sampled_from(["f8", "f8", "f8", "f4", "c16"])), order=draw(st.sampled_from(["C", "F", "strided", "reversed"])),
-        inside=draw(st.sampled_from(["", "", "", "", "scan", "until", "while", "map", "cond", "taps", "deep"])),
-        write=draw(st.sampled_from(["", "", "whole", "view", "index", "add_at", "mask", "buffer"])), nest=draw(st.booleans()),
-        scalar_start=draw(st.booleans()), seed=draw(st.integers(0, 99)))
+        api=api,
+        seqs=tuple(seqs),
+        states=tuple(states),
+        rows=draw(st.integers(0, 2)),
+        shape=draw(st.sampled_from([(), (2,), (1,), (2, 3), (3, 1)])),
+        steps=draw(st.integers(0, 5)),
+        n_steps=draw(st.sampled_from([None, None, 0, 1, 2, 5])),
+        extra=draw(st.tuples(*[st.integers(0, 2)] * 3)),
+        until=draw(st.sampled_from(["", "", "", "count", "flag", "never"])),
+        stop=draw(st.integers(0, 5)),
+        truncate=draw(st.sampled_from([-1, -1, -1, 1, 2, 7])),
+        backwards=draw(st.booleans()),
+        dtype=draw(st.sampled_from(["f8", "f8", "f8", "f4", "c16", "mixed"])),
+        order=draw(st.sampled_from(["C", "F", "strided", "reversed"])),
+        inside=draw(st.sampled_from(["", "", "", "", "scan", "until", "while", "map", "cond", "taps", "deep", "slice"])),
+        write=draw(st.sampled_from(["", "", "whole", "view", "index", "add_at", "mask", "buffer"])),
+        nest=draw(st.booleans()),
+        scalar_start=draw(st.booleans()),
+        seed=draw(st.integers(0, 99)),
+    )
     return legal(case)
 
 
@@ -106,8 +114,15 @@ def legal(case):
     """Return the nearest case that the API allows."""
     change = {}
     if case.api != "scan":
-        change.update(until="" if case.api != "loop" else case.until, truncate=-1 if case.api in ("foldl", "foldr", "while_loop") else case.truncate,
-                      n_steps=None, scalar_start=False, extra=(0, 0, 0))
+        change.update(
+            until="" if case.api != "loop" else case.until,
+            truncate=-1 if case.api in ("foldl", "foldr", "while_loop") else case.truncate,
+            n_steps=None,
+            scalar_start=False,
+            extra=(0, 0, 0),
+        )
+    if case.dtype == "mixed" and case.write:
+        change["write"] = "buffer"  # real rows cannot hold what is complex
     if case.api in ("map", "foldl", "foldr") and not case.seqs:
         change["seqs"] = ((0,),)
     if case.api == "map":
@@ -135,21 +150,58 @@ def grid():
     seqs = [(), ((0,),), ((-1, 0),), ((1,), (0,)), ((2, -1),)]
     states = [(), ((-1,),), ((-2,),), ((-3, -1), (-1,))]
     untils, truncates, counts = ["", "count", "flag"], [-1, 1, 2], [None, 0, 1, 2]
-    insides, writes = ["", "scan", "until", "while", "map", "cond", "taps", "deep"], ["", "whole", "view", "index", "add_at", "mask", "buffer"]
+    insides, writes = (
+        ["", "scan", "until", "while", "map", "cond", "taps", "deep", "slice"],
+        ["", "whole", "view", "index", "add_at", "mask", "buffer"],
+    )
     out, k = [], 0
     for s in seqs:
         for h in states:
             for until in untils:
                 for backwards in (False, True):
                     k += 1
-                    out.append(legal(Case(
-                        seqs=s, states=h, rows=k % 3, shape=[(2,), (), (2, 3)][k % 3], steps=3 + k % 2, n_steps=counts[k % 4 if k % 5 else 0],
-                        extra=(k % 2, (k // 2) % 2, 0), until=until, stop=k % 4, truncate=truncates[k % 3 if k % 2 else 0], backwards=backwards,
-                        dtype=["f8", "f8", "c16", "f4"][(k // 3) % 4], order=["C", "F", "strided", "reversed"][k % 4],
-                        inside=insides[k % 8], write=writes[(k // 2) % 7], nest=k % 2 == 0, scalar_start=k % 6 == 0, seed=k)))
+                    out.append(
+                        legal(
+                            Case(
+                                seqs=s,
+                                states=h,
+                                rows=k % 3,
+                                shape=[(2,), (), (2, 3)][k % 3],
+                                steps=3 + k % 2,
+                                n_steps=counts[k % 4 if k % 5 else 0],
+                                extra=(k % 2, (k // 2) % 2, 0),
+                                until=until,
+                                stop=k % 4,
+                                truncate=truncates[k % 3 if k % 2 else 0],
+                                backwards=backwards,
+                                dtype=["f8", "f8", "c16", "f4", "mixed"][(k // 3) % 5],
+                                order=["C", "F", "strided", "reversed"][k % 4],
+                                inside=insides[k % 9],
+                                write=writes[(k // 2) % 7],
+                                nest=k % 2 == 0,
+                                scalar_start=k % 6 == 0,
+                                seed=k,
+                            )
+                        )
+                    )
     for k, api in enumerate(["loop", "map", "foldl", "foldr", "while_loop"] * 4):
-        out.append(legal(Case(api=api, seqs=((0,),) * (1 + k % 2), states=((-1,),) * (1 + k % 2), rows=k % 3, until=["", "count"][k % 2],
-                              backwards=k % 3 == 0, truncate=[-1, 2][k % 2], inside=insides[k % 8], write=writes[k % 7], nest=k % 2 == 0, seed=k)))
+        out.append(
+            legal(
+                Case(
+                    api=api,
+                    seqs=((0,),) * (1 + k % 2),
+                    states=((-1,),) * (1 + k % 2),
+                    rows=k % 3,
+                    until=["", "count"][k % 2],
+                    backwards=k % 3 == 0,
+                    truncate=[-1, 2][k % 2],
+                    inside=insides[k % 9],
+                    write=writes[k % 7],
+                    nest=k % 2 == 0,
+                    seed=k,
+                )
+            )
+        )
     return out
 
 
@@ -182,9 +234,10 @@ class Inputs:
 def inputs(case, dtype=None):
     """Draw the arrays of a case."""
     rng = np.random.default_rng(case.seed)
-    dtype = np.dtype(dtype or case.dtype)
+    mixed = case.dtype == "mixed"
+    dtype = np.dtype("f8" if mixed else dtype or case.dtype)
 
-    def draw(*shape):
+    def draw(*shape, dtype=dtype):
         x = rng.uniform(-1.0, 1.0, shape)
         y = rng.uniform(-1.0, 1.0, shape)
         return laid_out(np.asarray(x + 1j * y if dtype.kind == "c" else x, dtype), case.order)
@@ -195,7 +248,7 @@ def inputs(case, dtype=None):
     starts = [() if case.scalar_start else case.shape] * len(case.states)
     seqs = [draw(rows_of(t, k), *case.shape) for k, t in enumerate(case.seqs)]
     states = [draw(*([] if t == (-1,) else [-min(t) + case.extra[2]]), *s) for t, s in zip(case.states, starts, strict=True)]
-    constants = [draw(*case.shape), draw()]
+    constants = [draw(*case.shape), draw(dtype=np.dtype("c16") if mixed else dtype)]
     count = max(case.steps, case.n_steps or 0, case.stop + 1) + 1
     index = rng.integers(0, case.shape[0] if case.shape else 2, count)
     flag = np.where(np.arange(count) == case.stop, 5.0, 0.0)
@@ -228,19 +281,34 @@ def zeros(w):
 
 def inner(case, lib, base, h, w, index):
     """What stands in the step besides arithmetic: uses base, a state (or base again), a constant."""
+
     def grow(g):
         return bounded(0.7 * g + 0.2 * w + base)
 
     if case.inside == "scan":
         return lib.scan(lambda y, g: bounded(0.6 * g + y * w), [np.stack([base, 2.0 * base, h])], [h])[-1]
     if case.inside == "taps":
-        out = lib.scan(lambda a, b, g, f: (bounded(0.5 * g - 0.3 * f + a * w), b * g),
-                       [dict(input=np.stack([base, h, 2.0 * base, h]), taps=[0, 1])], [dict(initial=np.stack([h, base]), taps=[-1, -2]), None])
+        out = lib.scan(
+            lambda a, b, g, f: (bounded(0.5 * g - 0.3 * f + a * w), b * g),
+            [dict(input=np.stack([base, h, 2.0 * base, h]), taps=[0, 1])],
+            [dict(initial=np.stack([h, base]), taps=[-1, -2]), None],
+        )
         return out[0][-1] + np.sum(out[1], axis=0)
     if case.inside == "deep":
+
         def middle(y, g):
-            return lib.scan(lambda k, f: ((k + 1, bounded(f * 0.8 + y)), lib.until(k >= 1)), None, [np.int64(0), g + w], n_steps=3)[1][-1]
+            return lib.scan(
+                lambda k, f: ((k + 1, bounded(f * 0.8 + y)), lib.until(k >= 1)), None, [np.int64(0), g + w], n_steps=3
+            )[1][-1]
+
         return lib.scan(middle, [np.stack([base, h])], [h])[-1]
+    if case.inside == "slice":
+        if case.shape == ():
+            return zeros(base)
+        head, tail = h[: index + 1] + base[: index + 1], base[index:]
+        folded = lib.reduce(lambda y, g: bounded(g * 0.5 + np.sum(y) * 0.1), [head], np.sum(w) * 0.1)
+        rows = lib.scan(lambda y, g: bounded(g + y), [tail], [w[0]])
+        return np.sum(np.sin(head)) * w + folded + rows[-1] + np.mean(tail)
     if case.inside == "until":
         return lib.scan(lambda k, g: ((k + 1, grow(g)), lib.until(k >= 1)), None, [np.int64(0), h], n_steps=5)[1][-1]
     if case.inside == "while":
@@ -274,6 +342,7 @@ def written(case, base, h, w, index):
         part = h[::-1][:1]
         part += base[:1]
         h.T[...] *= 0.9
+        h[:1] += 0.5 * part
         return h
     if case.write == "index":
         h[index] = base[0] * w.ravel()[0]
@@ -283,12 +352,13 @@ def written(case, base, h, w, index):
         return h
     mask = (np.arange(case.shape[0]) + index) % 2 == 0
     h[mask] *= 0.5
-    h[~mask] = 0.3 * w.ravel()[0]
+    h[mask] += 0.3 * w.ravel()[0]
     return h
 
 
 def make_step(case, lib):
     """Build the step: ``step(seq rows, state rows, constants, index, flag, count) -> (news, rows, condition)``."""
+
     def step(xs, hs, ws, index, flag, count):
         w, c = (ws["w"], ws["more"][0]) if case.nest else ws
         base = weighted_sum([*xs, *[h for group in hs for h in group]], 0.3)
@@ -299,8 +369,9 @@ def make_step(case, lib):
         h = written(case, base, h, w, index)
         news = [bounded(base * (0.5 + k) + 0.3 * h + 0.4 * extra + 0.2 * group[-1]) for k, group in enumerate(hs)]
         rows = [np.sin(np.real(base)) * (k + 1.0) + h * extra if k else base * h - extra for k in range(case.rows)]
-        conditions = {"count": lambda: count >= case.stop, "flag": lambda: flag > 2.5, "never": lambda: count > 10 ** 6}
+        conditions = {"count": lambda: count >= case.stop, "flag": lambda: flag > 2.5, "never": lambda: count > 10**6}
         return news, rows, conditions[case.until]() if case.until else None
+
     return step
 
 
@@ -335,13 +406,21 @@ def run_scan(case, lib, given, options):
         outs = (*news, *([count + 1] if counted else []), *rows)
         return outs if stop is None else (outs, lib.until(stop))
 
-    needs_steps = case.until == "flag" or case.write in ("index", "mask") or case.inside == "cond"
+    needs_steps = case.until == "flag" or case.write in ("index", "mask") or case.inside in ("cond", "slice")
     sequences = [dict(input=x, taps=list(t)) if t != (0,) else x for x, t in zip(given.seqs, case.seqs, strict=True)]
     sequences += [given.index, given.flag] if needs_steps else []
     states = [dict(initial=x, taps=list(t)) if t != (-1,) else x for x, t in zip(given.states, case.states, strict=True)]
     states += [np.int64(given.start)] if counted else []
-    outs = lib.scan(flat, sequences, [*states, *[None] * case.rows], constants_of(case, given), n_steps=case.n_steps,
-                    go_backwards=case.backwards, return_list=True, **options)
+    outs = lib.scan(
+        flat,
+        sequences,
+        [*states, *[None] * case.rows],
+        constants_of(case, given),
+        n_steps=case.n_steps,
+        go_backwards=case.backwards,
+        return_list=True,
+        **options,
+    )
     return tuple(outs)
 
 
@@ -350,7 +429,9 @@ def run_loop(case, lib, given, options):
     n = case.steps
 
     def body(carry, x):
-        news, rows, stop = step(x["xs"], [[h] for h in carry["h"]], ws if not case.nest else ws[0], x["index"], x["flag"], carry["k"])
+        news, rows, stop = step(
+            x["xs"], [[h] for h in carry["h"]], ws if not case.nest else ws[0], x["index"], x["flag"], carry["k"]
+        )
         out = dict(h=tuple(news), k=carry["k"] + 1), rows
         return out if stop is None else (*out, lib.until(stop))
 
@@ -377,7 +458,7 @@ def run_fold(case, lib, given, options):
     step, many = make_step(case, lib), len(case.seqs)
 
     def body(*args):
-        xs, hs, ws = args[:many], args[many:many + len(case.states)], args[many + len(case.states):]
+        xs, hs, ws = args[:many], args[many : many + len(case.states)], args[many + len(case.states) :]
         return tuple(step(xs, [[h] for h in hs], ws[0] if case.nest else ws, 0, None, None)[0])
 
     outs = getattr(lib, case.api)(body, list(given.seqs), list(given.states), constants_of(case, given))
@@ -393,170 +474,3 @@ def run_while(case, lib, given, options):
 
     final = lib.while_loop(lambda carry: carry["k"] < case.steps, body, dict(h=tuple(given.states), k=np.int64(0)))
     return (*final["h"], final["k"])
-
-
-# ------------------------------------------------------------------------------------------ what must hold
-def functional(case, lib, given, options=None):
-    """Return the loop as a function of its floats, which returns its float outputs."""
-    def f(*arrays):
-        parts = list(arrays)
-        seqs, parts = parts[:len(given.seqs)], parts[len(given.seqs):]
-        states, constants = parts[:len(given.states)], parts[len(given.states):]
-        outs = run(case, lib, Inputs(seqs, states, constants, given.index, given.flag, given.start), options)
-        return tuple(x for x in outs if x.dtype.kind in "fc")
-    return f
-
-
-def executed(case, given):
-    """Number of steps that run."""
-    outs = run(case, law, given)
-    if case.api == "loop" and case.until:
-        return int(outs[len(case.states)]) - given.start
-    return case.steps if case.api in ("loop", "map") else len(outs[0])
-
-
-def steps_from(case, given, first, last):
-    """The loop of steps first to last - 1 alone, its states not yet set: (case, inputs)."""
-    def cut(x):
-        if case.api == "scan":
-            return x[:len(x) - first] if case.backwards else x[first:]
-        n = case.steps
-        return x[n - last:n - first] if case.backwards else x[first:last]
-
-    part = dataclasses.replace(case, steps=last - first, n_steps=last - first if case.api == "scan" else None)
-    return part, dataclasses.replace(given, seqs=[cut(x) for x in given.seqs], index=cut(given.index), flag=cut(given.flag),
-                                     start=given.start + first)
-
-
-def truncated_law(case, given):
-    """The law whose first steps are held at the given point; the last ones see the arrays that the function is called with."""
-    n = executed(case, given)
-    head = n - case.truncate
-    if head <= 0:
-        return functional(case, law, given)
-    first = run(*(lambda part: (part[0], law, part[1]))(steps_from(case, given, 0, head)))
-    middle = [last_rows(x, t, out) for x, t, out in zip(given.states, case.states, first, strict=False)]
-
-    def f(*arrays):
-        parts = list(arrays)
-        moved = dataclasses.replace(given, seqs=parts[:len(given.seqs)], constants=parts[len(given.seqs) + len(given.states):])
-        part, later = steps_from(case, moved, head, n)
-        outs = run(part, law, dataclasses.replace(later, states=middle))
-        return tuple(x for x in joined(case, first, outs) if x.dtype.kind in "fc")
-    return f
-
-
-def last_rows(initial, taps, out):
-    """The values of a state that the step after `out` sees (`out`: its rows, or in `loop` its last value)."""
-    if np.ndim(out) == np.ndim(initial) and taps == (-1,):
-        return out
-    if taps == (-1,):
-        return out[-1]
-    before = np.broadcast_to(initial[:-min(taps)].reshape(-min(taps), *[1] * (out.ndim - initial.ndim), *initial.shape[1:]),
-                             (-min(taps), *out.shape[1:]))
-    return np.concatenate([before, out])[min(taps):]
-
-
-def joined(case, first, later):
-    """Outputs of a whole loop from those of its first and its last steps."""
-    finals = len(case.states) + bool(case.until) if case.api == "loop" else 0
-    rows = [np.concatenate([b, a] if case.api == "loop" and case.backwards else [a, b]) for a, b in zip(first[finals:], later[finals:], strict=True)]
-    return (*later[:finals], *rows)
-
-
-def assert_same(case, got, want):
-    """Compare types and shapes exactly, floats to 64 ulp of the largest value."""
-    assert len(got) == len(want), (case, len(got), len(want))
-    for g, w in zip(got, want, strict=True):
-        assert (g.dtype, g.shape) == (w.dtype, w.shape), (case, g.dtype, g.shape, w.dtype, w.shape)
-        if w.dtype.kind in "fc":
-            slack = 64 * np.finfo(w.dtype).eps
-            np.testing.assert_allclose(g, w, rtol=slack, atol=slack * max(1.0, np.max(np.abs(w), initial=0.0)), err_msg=str(case))
-        else:
-            np.testing.assert_array_equal(g, w, err_msg=str(case))
-
-
-def check(case, order=2):
-    """Compare values and derivatives of a case with the law."""
-    given = inputs(case)
-    before = [np.array(x) for x in floats(given)]
-    options = {"truncate_gradient": case.truncate} if case.truncate != -1 else {}
-    assert_same(case, run(case, ns, given, options), run(case, law, given))
-    f = functional(case, ns, given, options)
-    wide = given if case.dtype == "f8" or case.dtype == "c16" else inputs(case, "f8")
-    g = functional(case, law, wide) if case.truncate == -1 else truncated_law(case, wide)
-    if f(*floats(given)):
-        check_derivatives(case, f, g, floats(given), [np.array(x) for x in floats(wide)], order)
-    for x, old in zip(floats(given), before, strict=True):
-        np.testing.assert_array_equal(x, old, err_msg=str(case))
-
-
-# Central differences: places, weights, order of the derivative, step.
-FIRST = ((-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12), 1, 1e-3)
-SECOND = ((-3, -2, -1, 0, 1, 2, 3), (1 / 90, -3 / 20, 3 / 2, -49 / 18, 3 / 2, -3 / 20, 1 / 90), 2, 8e-3)
-THIRD = ((-4, -3, -2, -1, 1, 2, 3, 4), (-7 / 240, 3 / 10, -169 / 120, 61 / 30, -61 / 30, 169 / 120, -3 / 10, 7 / 240), 3, None)
-
-
-def differences(f, args, v, rule):
-    """Derivative of a tuple of arrays along v by central differences."""
-    places, weights, order, h = rule
-    outs = [f(*[x + k * h * d for x, d in zip(args, v, strict=True)]) for k in places]
-    return [sum(w * out[i] for w, out in zip(weights, outs, strict=True)) / h ** order for i in range(len(outs[0]))]
-
-
-def inner_product(a, b):
-    """Real inner product of lists of arrays."""
-    return float(sum(np.sum(np.real(np.conj(x) * y)) for x, y in zip(a, b, strict=True)))
-
-
-def like(x, rng):
-    v = rng.standard_normal(np.shape(x))
-    return np.asarray(v + 1j * rng.standard_normal(np.shape(x)) if x.dtype.kind == "c" else v, x.dtype)[()]
-
-
-def check_derivatives(case, f, g, args, wide, order):
-    """Compare jvp, vjp, hvp (and the third derivative) of f with differences of g."""
-    rng = np.random.default_rng(case.seed + 1000)
-    v = [like(x, rng) for x in args]
-    out, moved = ns.jvp(f, args, tuple(v))
-    cts = [like(x, rng) for x in out]
-    want = differences(g, wide, v, FIRST)
-    loose = 2e-3 if case.dtype == "f4" else 1e-6
-    for m, w, x in zip(moved, want, out, strict=True):
-        assert (m.dtype, m.shape) == (x.dtype, x.shape), case
-        np.testing.assert_allclose(m, w, rtol=loose, atol=loose * max(1.0, np.max(np.abs(w), initial=0.0)), err_msg=str(case))
-    back = ns.vjp(f, *args)[1](tuple(cts))
-    for b, x in zip(back, args, strict=True):
-        assert (b.dtype, b.shape) == (x.dtype, x.shape), case
-    compare(case, "vjp", inner_product(back, v), inner_product(cts, want), cts, want, loose)
-    if order > 1 and case.dtype != "f4":
-        check_higher(case, f, g, args, wide, v, cts, order)
-
-
-def compare(case, what, got, want, cts, parts, tolerance, spread=0.0):
-    scale = sum(float(np.sum(np.abs(c) * np.abs(p))) for c, p in zip(cts, parts, strict=True))
-    assert abs(got - want) <= tolerance * max(1.0, scale) + spread, f"{what} of {case}: got {got!r}, differences give {want!r}"
-
-
-def check_higher(case, f, g, args, wide, v, cts, order):
-    """Second derivative along v by all four combinations, the third by one."""
-    def weighed(*xs):
-        return sum(np.sum(np.real(np.conj(c) * y)) for c, y in zip(cts, f(*xs), strict=True))
-
-    def forward(h):
-        return lambda *xs: ns.jvp(h, xs, tuple(v))[1]
-
-    def reverse(h):
-        return lambda *xs: sum(np.sum(np.real(np.conj(b) * d)) for b, d in zip(
-            ns.grad(h, argnums=tuple(range(len(xs))))(*xs), v, strict=True))
-
-    parts = differences(g, wide, v, SECOND)
-    want = inner_product(cts, parts)
-    for name, derivative in {"forward over reverse": forward(reverse(weighed)), "reverse over reverse": reverse(reverse(weighed)),
-                             "reverse over forward": reverse(forward(weighed)), "forward over forward": forward(forward(weighed))}.items():
-        compare(case, name, float(derivative(*args)), want, cts, parts, 1e-5)
-    if order > 2:
-        parts, finer = (differences(g, wide, v, (*THIRD[:3], h)) for h in (2e-2, 1e-2))
-        want, spread = inner_product(cts, finer), abs(inner_product(cts, parts) - inner_product(cts, finer))
-        got = (forward if case.seed % 2 else reverse)(forward(reverse(weighed)))(*args)
-        compare(case, "third derivative", float(got), want, cts, finer, 1e-4, spread)

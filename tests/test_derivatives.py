@@ -30,8 +30,11 @@ def rnn(w, lib=ns):
 # Jacobians and Hessians
 
 
-@pytest.mark.parametrize("f", [lambda x: np.sin(x) * x[0], lambda x: np.outer(x, x ** 2), lambda x: x[1] * np.exp(x[0]), np.sum],
-                         ids=["square", "more outputs", "one output", "a sum"])
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: np.sin(x) * x[0], lambda x: np.outer(x, x**2), lambda x: x[1] * np.exp(x[0]), np.sum],
+    ids=["square", "more outputs", "one output", "a sum"],
+)
 def test_a_jacobian_of_an_array(f):
     got = ns.jacobian(f)(X)
     assert got.shape == (*np.shape(f(X)), 3)
@@ -39,7 +42,7 @@ def test_a_jacobian_of_an_array(f):
 
 
 def test_a_jacobian_of_a_number():
-    np.testing.assert_allclose(ns.jacobian(lambda t: np.array([1.0, 2.0]) * t ** 2)(3.0), [6.0, 12.0])
+    np.testing.assert_allclose(ns.jacobian(lambda t: np.array([1.0, 2.0]) * t**2)(3.0), [6.0, 12.0])
     assert isinstance(ns.jacobian(np.sin)(0.0), np.float64)
 
 
@@ -63,7 +66,7 @@ def test_a_jacobian_of_nests():
 
 def test_a_jacobian_may_contain_control_flow_on_values():
     def f(x):
-        return x ** 2 if x[0] > 0.0 else -x
+        return x**2 if x[0] > 0.0 else -x
 
     np.testing.assert_array_equal(ns.jacobian(f)(X), np.diag(2 * X))
     np.testing.assert_array_equal(ns.jacobian(lambda x: np.sum(f(x)))(-X), [-1.0, -1.0, -1.0])
@@ -71,8 +74,8 @@ def test_a_jacobian_may_contain_control_flow_on_values():
 
 def test_complex_jacobians():
     z = np.array([1.0 + 2.0j, 0.5 - 1.0j])
-    np.testing.assert_allclose(ns.jacobian(lambda z: z ** 2)(z), np.diag(2 * z))
-    np.testing.assert_allclose(ns.jacobian(lambda z: np.sum(z ** 2))(z), 2 * z)
+    np.testing.assert_allclose(ns.jacobian(lambda z: z**2)(z), np.diag(2 * z))
+    np.testing.assert_allclose(ns.jacobian(lambda z: np.sum(z**2))(z), 2 * z)
     np.testing.assert_allclose(ns.jacobian(lambda z: np.abs(z) ** 2)(z), np.diag(2 * z), rtol=1e-14)
     np.testing.assert_allclose(ns.jacobian(lambda z: np.sum(np.abs(z) ** 2))(z), ns.grad(lambda z: np.sum(np.abs(z) ** 2))(z))
 
@@ -90,7 +93,7 @@ def test_a_hessian():
 
 
 def test_a_hessian_of_two_arguments():
-    (aa, ab), (ba, bb) = ns.hessian(lambda a, b: a ** 2 * np.sum(b ** 3), argnums=(0, 1))(2.0, np.array([1.0, 3.0]))
+    (aa, ab), (ba, bb) = ns.hessian(lambda a, b: a**2 * np.sum(b**3), argnums=(0, 1))(2.0, np.array([1.0, 3.0]))
     np.testing.assert_allclose(aa, 2 * 28.0)
     np.testing.assert_allclose(ab, 4.0 * 3.0 * np.array([1.0, 9.0]))
     np.testing.assert_allclose(ba, ab)
@@ -98,7 +101,7 @@ def test_a_hessian_of_two_arguments():
 
 
 def test_a_third_derivative_by_jacobian():
-    third = ns.jacobian(ns.hessian(lambda x: np.sum(x ** 4)))(X)
+    third = ns.jacobian(ns.hessian(lambda x: np.sum(x**4)))(X)
     want = np.zeros((3, 3, 3))
     want[range(3), range(3), range(3)] = 24 * X
     np.testing.assert_allclose(third, want)
@@ -113,7 +116,7 @@ def test_jacobian_inside_a_step():
 
 
 def loss(x):
-    return np.sum(x ** 3)
+    return np.sum(x**3)
 
 
 def test_jacobians_pickle_and_refuse():
@@ -132,7 +135,7 @@ def test_gauss_newton_of_nests():
 
     p, v = dict(a=2.0, b=3.0), dict(a=1.0, b=-1.0)
     got = ns.gauss_newton_vp(model, lambda out: np.sum(out["y"] ** 2) + out["z"] ** 3, p, v)
-    np.testing.assert_allclose(got["a"], 2 * np.sum(X ** 2))
+    np.testing.assert_allclose(got["a"], 2 * np.sum(X**2))
     np.testing.assert_allclose(got["b"], 6.0 * (6.0 * 9.0) * -6.0)
 
 
@@ -200,8 +203,9 @@ def test_a_custom_vjp_reads_what_it_closes_over_anew():
     for first in (3.0, 5.0):
         scale[0] = first
         np.testing.assert_array_equal(ns.grad(f)(X), [first, 1.0, 1.0])
-        np.testing.assert_array_equal(ns.grad(lambda x: ns.scan(lambda n, x: f(x), [np.zeros(2)], None, [x])[0])(X),
-                                      [first, 1.0, 1.0])
+        np.testing.assert_array_equal(
+            ns.grad(lambda x: ns.scan(lambda n, x: f(x), [np.zeros(2)], None, [x])[0])(X), [first, 1.0, 1.0]
+        )
 
 
 def test_custom_rules_of_nests():
@@ -228,8 +232,9 @@ def test_a_custom_jvp():
     np.testing.assert_array_equal(ns.jvp(steep, (x,), (np.ones(2),)), ([0.0, 2.0], [1.5, 7.5]))
     np.testing.assert_array_equal(ns.grad(lambda x: np.sum(steep(x)))(x), [1.5, 7.5])
     np.testing.assert_array_equal(ns.hessian(lambda x: np.sum(steep(x)))(x), 3.0 * np.eye(2))
-    np.testing.assert_array_equal(ns.jacobian(ns.grad(lambda x: ns.grad(lambda x: np.sum(steep(x) ** 2))(x)[0]))(x),
-                                  [[54.0 * 0.5, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(
+        ns.jacobian(ns.grad(lambda x: ns.grad(lambda x: np.sum(steep(x) ** 2))(x)[0]))(x), [[54.0 * 0.5, 0.0], [0.0, 0.0]]
+    )
 
 
 def test_a_custom_jvp_in_a_step():
@@ -287,6 +292,7 @@ def test_grad_clip_and_grad_scale():
 
 def test_grad_clip_in_a_step():
     """A cotangent that grows by 3 in each step is limited in each."""
+
     def run(h):
         return ns.scan(lambda h: 3.0 * ns.grad_clip(h, -2.0, 2.0), None, [h], n_steps=4)[-1]
 
@@ -307,8 +313,12 @@ def looped(step, xs, h):
     return ns.scan(step, [xs], [h])
 
 
-IDENTITIES = {"scale": lambda h, w: ns.grad_scale(h, 0.5), "clip": lambda h, w: ns.grad_clip(h, -0.8, 0.3),
-              "scale by an argument": lambda h, w: ns.grad_scale(h, w), "custom": lambda h, w: clipped_log(h, 0.05) - w}
+IDENTITIES = {
+    "scale": lambda h, w: ns.grad_scale(h, 0.5),
+    "clip": lambda h, w: ns.grad_clip(h, -0.8, 0.3),
+    "scale by an argument": lambda h, w: ns.grad_scale(h, w),
+    "custom": lambda h, w: clipped_log(h, 0.05) - w,
+}
 
 
 @pytest.mark.parametrize("identity", IDENTITIES.values(), ids=IDENTITIES)
@@ -325,7 +335,12 @@ def test_changed_cotangents_in_a_loop_are_those_of_the_unrolled_loop(identity):
     def mixed(run):
         return ns.jvp(gradient(run), (w, h), (1.0, v))[1]
 
-    for derivative in (lambda run: gradient(run)(w, h), lambda run: (second(run)(h),), mixed, lambda run: (ns.jacobian(second(run))(h),)):
+    for derivative in (
+        lambda run: gradient(run)(w, h),
+        lambda run: (second(run)(h),),
+        mixed,
+        lambda run: (ns.jacobian(second(run))(h),),
+    ):
         for got, want in zip(derivative(looped), derivative(unrolled), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 
@@ -335,6 +350,7 @@ def test_changed_cotangents_in_loops_in_loops_and_with_until():
         def outer(x, h):
             inner = ns.scan(lambda k: np.sin(ns.grad_scale(k, 0.5)) + x, None, [h], n_steps=2)
             return inner[-1], ns.until(x > 1.2)
+
         return np.sum(ns.scan(outer, [np.array([0.3, 1.4, 0.6])], [h]))
 
     h = np.array([0.4, 1.1])
@@ -360,15 +376,18 @@ def test_a_limit_has_no_gradient_but_an_unused_argument_has_zero():
         return np.sum(ns.scan(lambda h: (h * x, ns.until(h > limit)), None, [np.array(1.0)]))
 
     assert ns.grad(run, argnums=(0, 2))(2.0, 9.0, 5.0)[1] == 0.0
-    for derivative in (lambda: ns.grad(run, 1)(2.0, 9.0, 5.0), lambda: ns.grad(lambda a: run(2.0, 3.0 * a, a))(3.0),
-                       lambda: ns.jvp(lambda a: run(2.0, a, a), (9.0,), (1.0,))):
+    for derivative in (
+        lambda: ns.grad(run, 1)(2.0, 9.0, 5.0),
+        lambda: ns.grad(lambda a: run(2.0, 3.0 * a, a))(3.0),
+        lambda: ns.jvp(lambda a: run(2.0, a, a), (9.0,), (1.0,)),
+    ):
         with pytest.raises(ns.errors.GradientTypeError, match="until"):
             derivative()
 
 
 def test_a_limit_that_is_used_otherwise_has_a_gradient():
     def run(limit):
-        return np.sum(ns.scan(lambda h: (h * 2.0, ns.until(h > limit)), None, [np.array(1.0)])) + limit ** 2
+        return np.sum(ns.scan(lambda h: (h * 2.0, ns.until(h > limit)), None, [np.array(1.0)])) + limit**2
 
     assert ns.grad(run)(9.0) == 18.0
 
@@ -377,7 +396,8 @@ def test_a_limit_of_an_inner_loop():
     def run(limit):
         def step(x, s):
             return s + ns.while_loop(lambda h: h < limit, lambda h: h * 1.5, x)
-        return ns.scan(step, [X ** 2], [np.array(0.0)])[-1]
+
+        return ns.scan(step, [X**2], [np.array(0.0)])[-1]
 
     with pytest.raises(ns.errors.GradientTypeError, match="stops"):
         ns.grad(run)(4.0)
@@ -386,9 +406,28 @@ def test_a_limit_of_an_inner_loop():
 # NaN does not leak
 
 
-FUNCTIONS = [np.sin, np.cos, np.tanh, np.exp, np.log, np.sqrt, np.arctan, np.abs, np.square, ns.sigmoid, ns.softplus, np.sinc,
-             scipy.special.erf, scipy.special.ndtr, scipy.special.log_expit, lambda x: np.logaddexp(x, 1.0), lambda x: np.maximum(x, 0.0),
-             lambda x: x ** 3, lambda x: 1.0 / x, lambda x: np.arcsinh(x)]
+FUNCTIONS = [
+    np.sin,
+    np.cos,
+    np.tanh,
+    np.exp,
+    np.log,
+    np.sqrt,
+    np.arctan,
+    np.abs,
+    np.square,
+    ns.sigmoid,
+    ns.softplus,
+    np.sinc,
+    scipy.special.erf,
+    scipy.special.ndtr,
+    scipy.special.log_expit,
+    lambda x: np.logaddexp(x, 1.0),
+    lambda x: np.maximum(x, 0.0),
+    lambda x: x**3,
+    lambda x: 1.0 / x,
+    lambda x: np.arcsinh(x),
+]
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
@@ -431,15 +470,74 @@ def test_perturbations_are_not_confused():
     assert ns.grad(lambda x: x * ns.grad(lambda y: x + y)(1.0))(1.0) == 1.0
     assert ns.jvp(lambda x: x * ns.jvp(lambda y: x + y, (1.0,), (1.0,))[1], (1.0,), (1.0,))[1] == 1.0
     assert ns.jvp(lambda x: x * ns.grad(lambda y: x * y)(2.0), (3.0,), (1.0,))[1] == 6.0
-    assert ns.grad(lambda x: x * ns.jvp(lambda y: x * y ** 2, (2.0,), (1.0,))[1])(3.0) == 24.0
+    assert ns.grad(lambda x: x * ns.jvp(lambda y: x * y**2, (2.0,), (1.0,))[1])(3.0) == 24.0
 
 
 def test_derivatives_in_a_step_that_is_differentiated():
     def run(w):
         def step(x, h):
             return h - 0.1 * ns.grad(lambda h: np.sum((w * h - x) ** 2))(h)
+
         return np.sum(ns.scan(step, [X], [np.array(0.5)]))
 
     w = 1.3
     slope = (run(w - 2e-3) - 8 * run(w - 1e-3) + 8 * run(w + 1e-3) - run(w + 2e-3)) / 12e-3
     np.testing.assert_allclose(ns.grad(run)(w), slope, rtol=1e-9)
+
+
+# Nests, writes and odd results under grad
+
+
+def test_none_in_a_cotangent_is_zero():
+    _, pull = ns.vjp(lambda x: dict(a=x, b=(2.0 * x,)), X)
+    np.testing.assert_array_equal(pull(dict(a=X, b=None))[0], X)
+    np.testing.assert_array_equal(pull(dict(a=None, b=(X,)))[0], 2.0 * X)
+    np.testing.assert_array_equal(pull(None)[0], np.zeros(3))
+    with pytest.raises(ns.errors.CotangentError, match="structure"):
+        pull(dict(a=X))
+
+
+def test_results_that_are_numbers():
+    (number, same), (zero, moved) = ns.jvp(lambda x: (3.0, x), (X,), (X,))
+    assert isinstance(number, np.float64) and isinstance(zero, np.float64) and zero == 0.0
+    np.testing.assert_array_equal(same, moved)
+
+
+def test_a_buffer_under_grad_is_made_by_ns_array():
+    def f(x):
+        z = ns.array(np.zeros(3))
+        z[0] = x[0] * x[1]
+        z[1:] += x[:2]
+        return np.sum(z ** 2)
+
+    with pytest.raises(ns.errors.TracedValueError, match=r"ns\.array"):
+        ns.grad(lambda x: np.zeros(3).__setitem__(0, x[0]))(X)
+    np.testing.assert_allclose(ns.grad(f)(X), numeric_jacobian(f, X), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(ns.map(lambda t: ns.grad(f)(t * X), np.array([1.0, 2.0]))[1], ns.grad(f)(2.0 * X), rtol=1e-14)
+    assert isinstance(ns.array([1.0]), np.ndarray)
+
+
+def test_an_array_of_the_outer_function_is_read_only_in_the_inner_one():
+    def outer(x):
+        z = x * 1.0
+
+        def inner(y):
+            z[0] = y
+            return y
+        return ns.grad(inner)(x[0]) * x[0]
+
+    with pytest.raises(ns.errors.ReadOnlyError, match=r"ns\.array"):
+        ns.grad(outer)(X)
+
+
+def test_equal_loops_of_different_traces_share_what_was_derived():
+    """The second loop asks for fewer cotangents than the first, whose adjoint is known; its own variables are others."""
+    def run(x, both):
+        def outer(x):
+            a, b = ns.scan(lambda y, h: (np.tanh(h * y), np.sin(h) * y), [np.stack([x, 2.0 * x])], [x, None])
+            return np.sum(a) + (np.sum(b) if both else 0.0)
+        return np.sum(ns.map(outer, [x]))
+
+    for both in (True, False, True):
+        np.testing.assert_allclose(ns.grad(lambda x, both=both: run(x, both))(X), np.diag(numeric_jacobian(
+            lambda x, both=both: np.array([run(x[k:k + 1], both) for k in range(3)]), X)), rtol=1e-8)

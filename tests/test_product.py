@@ -5,7 +5,8 @@
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from product import cases, check, grid
+from product import cases, grid
+from product_check import check
 
 
 @pytest.mark.parametrize("case", grid(), ids=lambda case: f"{case.api}-{case.seed}")

@@ -15,7 +15,8 @@ def cond_joint(values, tangents, params):
     cond = params["cond"]
     active = tuple(t is not None for t in tangents[1:])
     moving = [any(flags) for flags in zip(*[_joint_branch(tape, active)[2] for tape in cond.tapes()])]
-    outs = _bind_branches([_joint_branch(tape, active, moving)[:2] for tape in cond.tapes()], (*values, *some(tangents[1:])), cond)
+    branches = [_joint_branch(tape, active, moving)[:2] for tape in cond.tapes()]
+    outs = _bind_branches(branches, (*values, *some(tangents[1:])), cond)
     count = len(cond.then.outputs)
     return outs[:count], tuple(spread(outs[count:], moving))
 

@@ -38,7 +38,9 @@ def _shift(nest, v, h):
 def _largest(nest):
     leaves = [np.asarray(x) for x in tree.flatten(nest)[0]]
     dtypes = [x.dtype for x in leaves if x.dtype.kind in "fc"]
-    return max(dtypes, key=lambda d: (d.itemsize == 4 or d.itemsize == 8 and d.kind == "c", d.itemsize)) if dtypes else np.dtype("f8")
+    if not dtypes:
+        return np.dtype("f8")
+    return max(dtypes, key=lambda d: (d.itemsize == 4 or d.itemsize == 8 and d.kind == "c", d.itemsize))
 
 
 def check_grads(f, args, order=2, modes=("forward", "reverse"), rtol=None, atol=None, eps=None, seed=0):
@@ -86,7 +88,8 @@ def _check(f, args, order, modes, rtol, atol, eps, rng, level):
         lambda a, b, c, d: (np.asarray(a) - 8.0 * np.asarray(b) + 8.0 * np.asarray(c) - np.asarray(d)) / (12 * eps), *outs)
     ct = _like(outs[0], rng)
     want = _inner(ct, numeric)
-    scale = sum(float(np.sum(np.abs(np.asarray(c) * np.asarray(n)))) for c, n in zip(tree.flatten(ct)[0], tree.flatten(numeric)[0]))
+    pairs = zip(tree.flatten(ct)[0], tree.flatten(numeric)[0])
+    scale = sum(float(np.sum(np.abs(np.asarray(c) * np.asarray(n)))) for c, n in pairs)
     if "forward" in modes:
         got = _inner(ct, jvp(f, args, v)[1])
         _compare(got, want, scale, rtol, atol, "forward", level)
@@ -102,4 +105,5 @@ def _check(f, args, order, modes, rtol, atol, eps, rng, level):
 
 def _compare(got, want, scale, rtol, atol, mode, level):
     if not abs(got - want) <= atol + rtol * scale:
-        raise errors.GradientCheckError(f"{mode} derivative of order {level}: got {got:.10g}, finite differences give {want:.10g}")
+        raise errors.GradientCheckError(f"{mode} derivative of order {level}: got {got:.10g}, finite differences give "
+                                        f"{want:.10g}")

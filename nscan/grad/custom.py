@@ -40,7 +40,7 @@ class Rule:
     args: int
 
     def key(self):
-        """What tells two rules apart."""
+        """Return what tells two rules apart."""
         return key(self.tape), self.outs, self.middle, self.args
 
     def tapes(self):
@@ -115,7 +115,9 @@ def _first(*arrays, rule):
     return tuple(arrays[:rule.outs])
 
 
-custom("custom_vjp", kind="identity", infer=_infer, eager=_first, jvp=_vjp_rule_jvp, vjp=_vjp_rule_vjp, outputs=None, asymmetric=True)
+custom(
+    "custom_vjp", kind="identity", infer=_infer, eager=_first, jvp=_vjp_rule_jvp, vjp=_vjp_rule_vjp, outputs=None, asymmetric=True
+)
 custom("custom_jvp", kind="identity", infer=_infer, eager=_first, jvp=_jvp_rule_jvp, vjp=_jvp_rule_vjp, outputs=None)
 
 
@@ -169,8 +171,8 @@ class _Custom:
             outs = [as_array(edge.leaf(x, f"what {what} of {self.__name__!r} returns")) for x in outs]
             tape, captured = trace.finish(outs)
         if any(isinstance(x, Traced) and not any(x is d for d in sizes) for x, _ in trace.originals):
-            raise errors.TracedValueError(f"{what} of {self.__name__!r} closes over a traced array, whose derivative would be lost; make it "
-                                          "an argument of the function")
+            raise errors.TracedValueError(f"{what} of {self.__name__!r} closes over a traced array, whose derivative would be "
+                                          "lost; make it an argument of the function")
         return tape, captured, structure
 
 
@@ -234,7 +236,8 @@ class custom_vjp(_Custom):
         outs, middle = values[:made["count"]], values[made["count"]:]
 
         def pull(inputs):
-            residual, ct = tree.unflatten(made["residual"], inputs[:len(middle)]), tree.unflatten(made["out"], inputs[len(middle):])
+            residual = tree.unflatten(made["residual"], inputs[:len(middle)])
+            ct = tree.unflatten(made["out"], inputs[len(middle):])
             back = edge.call(self.pull, (residual, ct))
             return self._cotangents(back, rebuild(arrays), structures, arrays)
 
@@ -246,16 +249,17 @@ class custom_vjp(_Custom):
     def _cotangents(self, back, args, structures, arrays):
         """Check what the backward rule returns and list the cotangents of the arrays among the arguments."""
         if not isinstance(back, (tuple, list)) or len(back) != len(args):
-            raise errors.CotangentError(f"the backward rule of {self.__name__!r} must return a tuple with a cotangent for each of its "
-                                        f"{len(args)} arguments")
+            raise errors.CotangentError(f"the backward rule of {self.__name__!r} must return a tuple with a cotangent for "
+                                        f"each of its {len(args)} arguments")
         out = []
         for k, (ct, arg, structure) in enumerate(zip(back, args, structures)):
             leaves, given = tree.leaves_like(ct, structure), tree.flatten(arg)[0]
             if leaves is None:
                 found = tree.describe(tree.flatten(ct)[1])
-                raise errors.CotangentError(f"the backward rule of {self.__name__!r} returns a cotangent of structure {found} for argument "
-                                            f"{k}, which has {tree.describe(structure)}")
-            out += [_like(c, x, f"argument {k} of {self.__name__!r}") for c, x in zip(leaves, given) if any(x is a for a in arrays)]
+                raise errors.CotangentError(f"the backward rule of {self.__name__!r} returns a cotangent of structure {found} "
+                                            f"for argument {k}, which has {tree.describe(structure)}")
+            what = f"argument {k} of {self.__name__!r}"
+            out += [_like(c, x, what) for c, x in zip(leaves, given) if any(x is a for a in arrays)]
         return out
 
 
@@ -265,7 +269,8 @@ def _like(ct, x, what):
         return full(tuple(x.shape), 0, x.dtype) if x.shape else np.zeros((), x.dtype)
     ct = as_array(ct)
     if not same_shape(ct.shape, x.shape):
-        raise errors.CotangentError(f"a custom rule returns shape {shape_text(ct.shape)} for {what}, which has {shape_text(x.shape)}")
+        raise errors.CotangentError(f"a custom rule returns shape {shape_text(ct.shape)} for {what}, which has "
+                                    f"{shape_text(x.shape)}")
     return astype(ct, x.dtype)
 
 
@@ -322,8 +327,8 @@ class custom_jvp(_Custom):
                 raise errors.OutputsError(f"the rule of {self.__name__!r} must return (out, dout)")
             leaves, found = tree.flatten(result[1])
             if found != structure:
-                raise errors.CotangentError(f"the rule of {self.__name__!r} returns a tangent of structure {tree.describe(found)}, the "
-                                            f"function returns {tree.describe(structure)}")
+                raise errors.CotangentError(f"the rule of {self.__name__!r} returns a tangent of structure "
+                                            f"{tree.describe(found)}, the function returns {tree.describe(structure)}")
             return [_like(t, x, f"the tangent of {self.__name__!r}") for t, x in zip(leaves, outs)]
 
         rule, extra, _ = self.trace(tangent, [*arrays, *arrays], "the rule")
@@ -343,8 +348,17 @@ def _clip_vjp(cts, at):
 
 custom("grad_clip", kind="pointwise", infer=_same_type, eager=lambda x, low, high: x, jvp=lambda tangents, at: (tangents[0],),
        vjp=_clip_vjp, partials=("1", None, None), spelling={"*": "a", "c": ("ar", "ai")}, asymmetric=True)
-custom("grad_scale", kind="pointwise", infer=_same_type, eager=lambda x, factor: x, jvp=lambda tangents, at: (tangents[0],),
-       vjp=lambda cts, at: [cts[0] * at.x(1), None], partials=("1", None), spelling={"*": "a", "c": ("ar", "ai")}, asymmetric=True)
+custom(
+    "grad_scale",
+    kind="pointwise",
+    infer=_same_type,
+    eager=lambda x, factor: x,
+    jvp=lambda tangents, at: (tangents[0],),
+    vjp=lambda cts, at: [cts[0] * at.x(1), None],
+    partials=("1", None),
+    spelling={"*": "a", "c": ("ar", "ai")},
+    asymmetric=True,
+)
 
 
 def _on_leaves(row, x, *numbers):

@@ -7,7 +7,7 @@ such a value, whose gradient is refused, from one that is not used, whose gradie
 
 from nscan import errors
 from nscan.grad.reverse import is_float
-from nscan.tape import Var
+from nscan.tape import Var, remember
 
 
 def sources(eqns, targets):
@@ -48,9 +48,8 @@ def operand_flow(loop, flags):
     """
     flags = tuple([bool(f) for f in flags])
     key = (loop.key(), flags)
-    if key not in _FLOWS:
-        _FLOWS[key] = _operand_flow(loop, flags)
-    return _FLOWS[key]
+    found = _FLOWS.get(key)
+    return remember(_FLOWS, key, _operand_flow(loop, flags)) if found is None else found
 
 
 def _operand_flow(loop, flags):
@@ -99,22 +98,24 @@ _DECIDING = {}
 def deciding_operands(loop):
     """Tell for each operand of a loop whether it decides when this loop, or one inside it, stops."""
     key = loop.key()
-    if key not in _DECIDING:
+    found = _DECIDING.get(key)
+    if found is None:
         news, _, _, _, stop = loop.split_step_outputs(loop.step.outputs)
         seqs, states, sums, consts = loop.split_step_inputs(loop.step.inputs)
         stops = [stop]
         while True:
-            found = deciders(loop.step.eqns, stops)
-            grown = [stop, *[new for v, new in zip(states, news) if v in found]]
+            reached = deciders(loop.step.eqns, stops)
+            grown = [stop, *[new for v, new in zip(states, news) if v in reached]]
             if len(grown) == len(stops):
                 break
             stops = grown
-        _DECIDING[key] = (True, *[v in found for v in (*seqs, *states, *sums, *consts)])
-    return _DECIDING[key]
+        found = remember(_DECIDING, key, (True, *[v in reached for v in (*seqs, *states, *sums, *consts)]))
+    return found
 
 
 def only_decides(what):
     """Build the error for a derivative with respect to a value that only decides when a loop stops."""
     return errors.GradientTypeError(
-        f"no derivative with respect to {what}: it only decides when a loop stops (a condition of until, or a number of steps), so "
-        "the result does not change with it, or jumps; leave it out of the arguments, or wrap it in ns.stop_gradient")
+        f"no derivative with respect to {what}: it only decides when a loop stops (a condition of until, or a number of steps), "
+        "so the result does not change with it, or jumps; leave it out of the arguments, or wrap it in ns.stop_gradient"
+    )

@@ -5,7 +5,7 @@ import dataclasses
 from nscan.grad.flow import deciding_operands, only_decides, operand_flow
 from nscan.interpret import evaluate
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import Loop
+from nscan.tape import Loop, remember
 from nscan.trace import StepTrace, TangentTrace, Traced, make
 
 
@@ -48,8 +48,8 @@ def joint(values, tangents, params):
     rows, finals, totals, count, residual = both.twin.split_outputs(outs)
     rest = [x for x, flag in ((count, loop.stop), (residual, loop.hidden)) if flag]
     plain = (*rows[:loop.rows], *finals[:loop.states], *totals, *rest)
-    tangents = (*spread(rows[loop.rows:], both.rows), *spread(finals[loop.states:], both.states), *[None] * (loop.sums + len(rest)))
-    return plain, tangents
+    drows, dfinals = spread(rows[loop.rows:], both.rows), spread(finals[loop.states:], both.states)
+    return plain, (*drows, *dfinals, *[None] * (loop.sums + len(rest)))
 
 
 def _check_flow(loop, active):
@@ -82,12 +82,13 @@ def joint_loop(loop, active):
     Joint
     """
     key = (loop.key(), active)
-    if key not in _JOINT:
+    found = _JOINT.get(key)
+    if found is None:
         _, seqs, states, _, consts = loop.split_inputs(active)
         moving = list(states)
         while True:
-            tape, extra, rows, found = _joint_step(loop, seqs, moving, consts)
-            grown = [a or b for a, b in zip(moving, found)]
+            tape, extra, rows, news = _joint_step(loop, seqs, moving, consts)
+            grown = [a or b for a, b in zip(moving, news)]
             if grown == moving:
                 break
             moving = grown
@@ -95,8 +96,8 @@ def joint_loop(loop, active):
             loop, step=tape, seqs=loop.seqs + sum(seqs), states=loop.states + sum(moving),
             consts=loop.consts + sum(consts) + len(extra), rows=loop.rows + sum(rows),
             state_names=loop.state_names + ("",) * sum(moving))
-        _JOINT[key] = Joint(twin, tuple(moving), tuple(rows), tuple(extra))
-    return _JOINT[key]
+        found = remember(_JOINT, key, Joint(twin, tuple(moving), tuple(rows), tuple(extra)))
+    return found
 
 
 def _joint_step(loop, seqs, moving, consts):

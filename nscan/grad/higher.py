@@ -16,7 +16,14 @@ def _stop_rule(x):
     return ((x.shape, x.dtype),)
 
 
-custom("stop_gradient", kind="pointwise", infer=_stop_rule, eager=lambda x: x, partials=(None,), spelling={"*": "a", "c": ("ar", "ai")})
+custom(
+    "stop_gradient",
+    kind="pointwise",
+    infer=_stop_rule,
+    eager=lambda x: x,
+    partials=(None,),
+    spelling={"*": "a", "c": ("ar", "ai")},
+)
 
 
 def stop_gradient(x):
@@ -73,7 +80,9 @@ class _Sample:
 
     def check(self, path):
         """Raise if an entry has changed."""
-        if self.array is not None and not np.array_equal(self.array[self.places], self.values, equal_nan=self.values.dtype.kind in "fc"):
+        if self.array is None:
+            return
+        if not np.array_equal(self.array[self.places], self.values, equal_nan=self.values.dtype.kind in "fc"):
             raise errors.ChangedError(f"{path} was overwritten between vjp and pull; its derivative needs the values it had")
 
 
@@ -94,7 +103,7 @@ def vjp(f, *args, has_aux=False):
         ``f(*args)``.
     pull : callable
         ``pull(ct)`` gives a tuple, one nest for each argument: the cotangents for cotangent `ct`, a nest like
-        `out`. It keeps references to arrays until it is dropped; do not overwrite them.
+        `out` in which None stands for zeros. It keeps references to arrays until it is dropped; do not overwrite them.
     aux : nest
         Only with `has_aux`.
 
@@ -125,7 +134,7 @@ def vjp(f, *args, has_aux=False):
         result = edge.call(f, tree.unflatten(structure, inputs))
         result, aux = result if has_aux else (result, None)
         outs, out_structure = tree.flatten(result)
-        outs = [as_array(x) for x in outs]
+        outs = [_scalar(as_array(x)) for x in outs]
         out_vars = [trace.var_of(_synced(x)) if isinstance(x, Traced) and x.home is trace else None for x in outs]
         aux = tree.map_leaves(lambda x: _lower(x, trace), aux)
     out_values = [_lower(x, trace) for x in outs]
@@ -133,17 +142,26 @@ def vjp(f, *args, has_aux=False):
 
     def pull(ct):
         """Return the cotangents of the arguments."""
-        cts, found = tree.flatten(ct)
-        if found != out_structure:
-            raise errors.CotangentError(f"the cotangent has structure {tree.describe(found)}, the output {tree.describe(out_structure)}")
+        cts = tree.leaves_like(ct, out_structure)
+        if cts is None:
+            raise errors.CotangentError(f"the cotangent has structure {tree.describe(tree.flatten(ct)[1])}, the output "
+                                        f"{tree.describe(out_structure)}")
         for sample, path in zip(samples, paths):
             sample.check(path)
+        if trace.changed():
+            raise errors.ChangedError("an array that the function used was overwritten between vjp and pull; its derivative "
+                                      "needs the values it had")
         back = _pull(trace, variables, out_vars, [_fit(c, v) for c, v in zip(cts, out_values)])
         _check_silent(trace, variables, back, paths)
         return tree.unflatten(structure, [_finish(b, v) for b, v in zip(back, values)])
 
     out = tree.unflatten(out_structure, out_values)
     return (out, pull, aux) if has_aux else (out, pull)
+
+
+def _scalar(x):
+    """Return a NumPy scalar for a real 0-d array."""
+    return x[()] if isinstance(x, np.ndarray) else x
 
 
 def _synced(x):
@@ -158,7 +176,9 @@ def _lower(x, trace):
 
 
 def _fit(ct, value):
-    """Check a cotangent against the output it belongs to."""
+    """Check a cotangent (None: zero) against the output it belongs to."""
+    if ct is None:
+        return None
     ct = as_array(ct)
     if not same_shape(ct.shape, value.shape):
         raise errors.CotangentError(f"a cotangent has shape {shape_text(ct.shape)}, its output {shape_text(value.shape)}")
@@ -281,14 +301,15 @@ def _unit(value):
     """Cotangent 1 of a real scalar; anything else is refused."""
     if not hasattr(value, "dtype"):
         if isinstance(value, (tuple, list, dict)) or value is None:
-            raise errors.NotScalarError(f"grad needs a scalar, the function returned a {type(value).__name__}; use ns.vjp, or has_aux=True "
-                                        "for auxiliary data")
+            raise errors.NotScalarError(f"grad needs a scalar, the function returned a {type(value).__name__}; use ns.vjp, or "
+                                        "has_aux=True for auxiliary data")
         value = np.asarray(value)
     if tuple(value.shape) != ():
-        raise errors.NotScalarError(f"grad needs a scalar, the function returned shape {shape_text(value.shape)}; reduce it (np.sum), or use "
-                                    "ns.vjp or ns.jacobian")
+        raise errors.NotScalarError(f"grad needs a scalar, the function returned shape {shape_text(value.shape)}; reduce it "
+                                    "(np.sum), or use ns.vjp or ns.jacobian")
     if value.dtype.kind == "c":
-        raise errors.NotScalarError("grad needs a real scalar, the function returned a complex one; use np.real, np.abs or ns.vjp")
+        raise errors.NotScalarError("grad needs a real scalar, the function returned a complex one; use np.real, np.abs or "
+                                    "ns.vjp")
     if value.dtype.kind != "f":
         raise errors.NotScalarError(f"grad needs a float, the function returned {value.dtype}")
     return np.ones((), value.dtype)[()]
@@ -362,7 +383,8 @@ def jvp(f, args, tangents, has_aux=False):
     leaves, structure = tree.flatten(tuple(args))
     moves, found = tree.flatten(tuple(tangents))
     if found != structure:
-        raise errors.CotangentError(f"the tangents have structure {tree.describe(found)}, the arguments {tree.describe(structure)}")
+        raise errors.CotangentError(f"the tangents have structure {tree.describe(found)}, the arguments "
+                                    f"{tree.describe(structure)}")
     values = [input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, "argument"))]
     moves = [_fit(t, v) for t, v in zip(moves, values)]
     trace = TangentTrace()
@@ -371,11 +393,12 @@ def jvp(f, args, tangents, has_aux=False):
         result = edge.call(f, tree.unflatten(structure, inputs))
         result, aux = result if has_aux else (result, None)
         outs, out_structure = tree.flatten(result)
-        outs = [as_array(x) for x in outs]
+        outs = [_scalar(as_array(x)) for x in outs]
         plain = [_lower(x, trace) for x in outs]
         aux = tree.map_leaves(lambda x: _lower(x, trace), aux)
     douts = [_tangent(x, trace) for x in outs]
-    pairs = tree.unflatten(out_structure, plain), tree.unflatten(out_structure, [_finish_tangent(t, v) for t, v in zip(douts, plain)])
+    douts = [_finish_tangent(t, v) for t, v in zip(douts, plain)]
+    pairs = tree.unflatten(out_structure, plain), tree.unflatten(out_structure, douts)
     return (*pairs, aux) if has_aux else pairs
 
 

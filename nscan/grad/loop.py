@@ -15,7 +15,7 @@ from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var
+from nscan.tape import RESIDUAL, Loop, Tape, Var, remember
 from nscan.trace import StepTrace, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
@@ -79,16 +79,21 @@ _ADJOINTS = {}
 
 def adjoint_of(loop, active, with_ct):
     """Build (and remember) the adjoint of a loop for active operands and outputs that have a cotangent."""
-    base = loop if not loop.hidden else without_hidden(loop)
+    base = without_hidden(loop)
     key = (base.key(), active, with_ct)
-    if key not in _ADJOINTS:
+    found = _ADJOINTS.get(key)
+    if found is None:
         whole = None if all(with_ct) else adjoint_of(base, active, (True,) * len(with_ct))
-        _ADJOINTS[key] = _Builder(base, active, with_ct).build(whole)
-    return _ADJOINTS[key]
+        if whole is not None:
+            base = without_hidden(whole.forward)  # an equal loop, perhaps of an earlier trace: what is kept are its Vars
+        found = remember(_ADJOINTS, key, _Builder(base, active, with_ct).build(whole))
+    return found
 
 
 def without_hidden(loop):
     """Return the loop without hidden rows."""
+    if not loop.hidden:
+        return loop
     states, sums, rows, _, stop = loop.split_step_outputs(loop.step.outputs)
     outputs = (*states, *sums, *rows, *([stop] if loop.stop else []))
     return dataclasses.replace(loop, step=Tape(loop.step.inputs, loop.step.eqns, outputs), hidden=0)
@@ -118,7 +123,8 @@ class _Builder:
         news = self.loop.split_step_outputs(self.step.outputs)[0]
         while True:
             flow = spread_active(self.step.eqns, [*self.wanted, *states])
-            grown = [v for v, new in zip(self.state_vars, news) if v in states or type(new) is Var and new in flow and is_float(v)]
+            grown = [v for v, new in zip(self.state_vars, news)
+                     if v in states or type(new) is Var and new in flow and is_float(v)]
             if grown == states:
                 return flow
             states = grown
@@ -301,7 +307,7 @@ def _flowing(loop, active):
 def loop_vjp(cts, at, loop):
     """Cotangents of the operands of a loop: one adjoint equation."""
     assert not loop.sums, "sums belong to adjoints, which have rules of their own"
-    base = without_hidden(loop) if loop.hidden else loop
+    base = without_hidden(loop)
     active = _flowing(base, at.needs)
     rows, finals, _, _, _ = loop.split_outputs(cts)
     with_ct = tuple(ct is not None for ct in (*rows, *finals))

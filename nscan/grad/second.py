@@ -14,7 +14,7 @@ from nscan.array import traced
 from nscan.grad.forward import joint_loop, paired, some, spread, value_and_tangent
 from nscan.grad.loop import Hidden, Zero, adjoint_of, adjoint_operands, adjoint_results, bind_adjoint, split_adjoint
 from nscan.primitive import TABLE, bind, full, same_shape
-from nscan.tape import Lit
+from nscan.tape import Lit, remember
 from nscan.trace import TangentTrace, Traced
 
 
@@ -122,9 +122,8 @@ _ASYMMETRIC = {}
 def is_asymmetric(loop):
     """Tell whether some row in a loop has a vjp that is not the transpose of its jvp."""
     key = loop.key()
-    if key not in _ASYMMETRIC:
-        _ASYMMETRIC[key] = any(map(_has_asymmetric, loop.tapes()))
-    return _ASYMMETRIC[key]
+    found = _ASYMMETRIC.get(key)
+    return remember(_ASYMMETRIC, key, any(map(_has_asymmetric, loop.tapes()))) if found is None else found
 
 
 def _has_asymmetric(tape):
@@ -139,7 +138,8 @@ def written_out(values, loop, active, with_ct):
     adjoint = adjoint_of(loop, active, with_ct[:loop.rows])
     shown = dataclasses.replace(adjoint.forward, rows=loop.rows + adjoint.forward.hidden, hidden=0)
     kept = bind(TABLE["loop"], inputs, {"loop": shown})[loop.rows:] if adjoint.forward.hidden else ()
-    operands = [kept[x.index] if isinstance(x, Hidden) else _filled(x) for x in adjoint_operands(loop, active, with_ct, values)[1]]
+    operands = adjoint_operands(loop, active, with_ct, values)[1]
+    operands = [kept[x.index] if isinstance(x, Hidden) else _filled(x) for x in operands]
     n = adjoint.backward.seqs
     operands[1:1 + n] = [_first_rows(x, count) for x in operands[1:1 + n]]
     outs = bind(TABLE["loop"], operands, {"loop": _sums_as_states(adjoint.backward)})
@@ -163,7 +163,7 @@ def _first_rows(x, count):
 
 def _padded(x, like):
     """Lengthen rows of a sequence by zeros for the steps that did not run."""
-    from nscan.ops.index import parse
+    from nscan.ops.indexing import parse
     if same_shape(x.shape, like.shape):
         return x
     spec, operands = parse(like, slice(0, x.shape[0]))

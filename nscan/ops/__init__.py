@@ -1,6 +1,23 @@
 """The rows, by family. Importing this package fills `nscan.primitive.TABLE`."""
 
-from nscan.ops import contract, index, linalg, loop, methods, pointwise, reduction, shape, sort, ufunc_methods  # noqa: F401
+from nscan.ops import (  # noqa: F401
+    contract,
+    index,
+    join,
+    linalg,
+    loop,
+    methods,
+    more,
+    norm,
+    parts,
+    pointwise,
+    reduction,
+    running,
+    shape,
+    sort,
+    take,
+    ufunc_methods,
+)
 from nscan.primitive import FORMULAS
 
-pointwise.install_formulas(FORMULAS)
+parts.install_formulas(FORMULAS)

@@ -273,7 +273,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
 # -------------------------------------------------------------------------------------------------- einsum
 @composite(np.einsum)
 def einsum(*operands, out=None, optimize=False, **kwargs):
-    """Sums of products in Einstein's notation."""
+    """Sum products in Einstein's notation."""
     if kwargs.get("dtype") is not None:
         raise errors.UnsupportedError("np.einsum(dtype=) is not supported on traced arrays; cast the operands")
     if isinstance(operands[0], str):
@@ -367,11 +367,8 @@ def correlate(a, v, mode="valid"):
 
 def _slide(a, v, mode):
     """Inner products of v with every window of a, padded by mode."""
-    n, m = a.shape[0], v.shape[0]
-    left = {"full": m - 1, "same": m // 2, "valid": 0}[mode]
-    right = {"full": m - 1, "same": (m - 1) // 2, "valid": 0}[mode]
-    if mode == "same":
-        left, right = (m - 1) - (m - 1) // 2, (m - 1) // 2
+    m = v.shape[0]
+    left, right = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}[mode]
     dtype = np.result_type(a.dtype, v.dtype)
     a, v = astype(a, dtype), astype(v, dtype)
     if left or right:

@@ -85,8 +85,8 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
 
 def no_size(what):
     """Build the error for what needs the number of elements that a traced mask selects."""
-    return traced_value(f"{what} of x[mask]", "a traced mask selects a number of elements that is known only while the loop runs; use "
-                        "np.where(mask, a, b), or np.sum(x, where=mask)")
+    return traced_value(f"{what} of x[mask]", "a traced mask selects a number of elements that is known only while the loop "
+                        "runs; use np.where(mask, a, b), or np.sum(x, where=mask)")
 
 
 def same_mask(a, b):
@@ -98,7 +98,8 @@ def same_mask(a, b):
     made = [next((eqn for eqn in reversed(a.home.eqns) if x.node in eqn.outputs), None) for x in (a, b)]
     if None in made:
         return a.node is b.node
-    return made[0].row is made[1].row and made[0].params == made[1].params and all(map(_same_operand, made[0].inputs, made[1].inputs))
+    one, two = made
+    return one.row is two.row and one.params == two.params and all(map(_same_operand, one.inputs, two.inputs))
 
 
 def _same_operand(v, w):
@@ -113,7 +114,7 @@ def masked(x, mask, value):
     else:
         value = astype(value, x.dtype) if hasattr(value, "dtype") else np.asarray(value, x.dtype)[()]
         if len(value.shape) > extra:
-            raise errors.UnsupportedIndexError("an array written through a traced mask has no fixed shape; write a number, or use "
-                                               "np.where(mask, a, b)")
+            raise errors.UnsupportedIndexError("an array written through a traced mask has no fixed shape; write a number, or "
+                                               "use np.where(mask, a, b)")
     mask = np.reshape(mask, tuple(mask.shape) + (1,) * extra) if extra else mask
     return bind(TABLE["select"], (mask, value, x))

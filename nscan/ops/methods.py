@@ -34,12 +34,12 @@ def _shape_args(args):
 
 
 def reshape(self, *shape, order="C", copy=None):
-    """Same as ``np.reshape``."""
+    """Do the same as ``np.reshape``."""
     return np.reshape(self, _shape_args(shape) if len(shape) != 1 else shape[0], order=order)
 
 
 def transpose(self, *axes):
-    """Same as ``np.transpose``."""
+    """Do the same as ``np.transpose``."""
     axes = _shape_args(axes)
     return np.transpose(self, None if not axes or axes == (None,) else axes)
 

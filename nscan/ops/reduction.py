@@ -3,6 +3,7 @@
 import numpy as np
 
 from nscan import errors
+from nscan.array import _store_out, as_array, astype
 from nscan.primitive import TABLE, bind, composite, custom, dtype_of, full, repeat_to, same_shape, shape_text
 
 INT = np.dtype("i8")
@@ -39,10 +40,15 @@ def _sum(a, axes):
     return np.sum(a, axis=axes, dtype=a.dtype)
 
 
-custom("sum", kind="reduction", eager=lambda a, axes: np.logical_or.reduce(a, axis=axes) if a.dtype.kind == "b" else _sum(a, axes),
-       infer=_infer, jvp=lambda tangents, at, axes: (np.sum(tangents[0], axis=axes),),
-       vjp=lambda cts, at, axes: [_spread(cts[0], at, axes)],
-       spelling={"identity": 0, "combine": {"*": "a + b", "b": "a | b"}})
+custom(
+    "sum",
+    kind="reduction",
+    eager=lambda a, axes: np.logical_or.reduce(a, axis=axes) if a.dtype.kind == "b" else _sum(a, axes),
+    infer=_infer,
+    jvp=lambda tangents, at, axes: (np.sum(tangents[0], axis=axes),),
+    vjp=lambda cts, at, axes: [_spread(cts[0], at, axes)],
+    spelling={"identity": 0, "combine": {"*": "a + b", "b": "a | b"}},
+)
 
 
 # Product: the slope of each factor is the product of the others, exact with zeros: computed by the running
@@ -99,7 +105,7 @@ def _extremum_vjp(cts, at, axes):
 
 for _name, _text, _sign in (("max", "select((a >= b) | (a != a), a, b)", -1), ("min", "select((a <= b) | (a != a), a, b)", 1)):
     custom(_name, kind="reduction", infer=_infer, jvp=_extremum_jvp, vjp=_extremum_vjp,
-           eager=lambda a, axes, f=getattr(np, _name): f(a, axis=axes),
+           eager=lambda a, axes, name=_name: getattr(np, name)(a, axis=axes),
            spelling={"identity": _sign * np.inf, "combine": {"*": _text, "b": "a | b" if _name == "max" else "a & b"}})
 custom("all", kind="reduction", infer=_infer, eager=lambda a, axes: np.all(a, axis=axes),
        spelling={"identity": 1, "combine": {"*": "a & b"}})
@@ -117,110 +123,6 @@ def _arg_eager(function):
 
 custom("argmax", kind="reduction", infer=_infer_index, eager=_arg_eager(np.argmax))
 custom("argmin", kind="reduction", infer=_infer_index, eager=_arg_eager(np.argmin))
-
-
-# -------------------------------------------------------------------------------------- running reductions
-def _same(a, axis):
-    return ((a.shape, a.dtype),)
-
-
-def _running_sum(x, axis, backwards):
-    x = np.flip(x, axis) if backwards else x
-    y = bind(TABLE["cumsum"], (x,), {"axis": axis})
-    return np.flip(y, axis) if backwards else y
-
-
-custom("cumsum", infer=_same, eager=lambda a, axis: np.cumsum(a, axis=axis, dtype=a.dtype), kind="running",
-       jvp=lambda tangents, at, axis: (_running_sum(tangents[0], axis, False),),
-       vjp=lambda cts, at, axis: [_running_sum(cts[0], axis, True)],
-       spelling={"combine": {"*": "a + b"}})
-
-
-# cumprod: y[k] = y[k-1]*x[k]. Its derivatives are recurrences of the same kind, exact with zeros:
-# tangent dy[k] = x[k]*dy[k-1] + y[k-1]*dx[k]; cotangent l[k] = ct[k] + x[k+1]*l[k+1], dx[k] = y[k-1]*l[k].
-def _previous(y, axis):
-    return np.concatenate([np.ones_like(_cut(y, axis, slice(0, 1))), _cut(y, axis, slice(None, -1))], axis=axis)
-
-
-def _cumprod_jvp(tangents, at, axis):
-    return (bind(TABLE["linear_running"], (at.x(0), _previous(at.y(), axis) * tangents[0]), {"axis": axis}),)
-
-
-def _cumprod_vjp(cts, at, axis):
-    x = at.x(0)
-    ahead = np.concatenate([_cut(x, axis, slice(1, None)), np.zeros_like(_cut(x, axis, slice(0, 1)))], axis=axis)
-    back = bind(TABLE["linear_running"], (np.flip(np.conj(ahead), axis), np.flip(cts[0], axis)), {"axis": axis})
-    return [np.flip(back, axis) * np.conj(_previous(at.y(), axis))]
-
-
-custom("cumprod", infer=_same, eager=lambda a, axis: np.cumprod(a, axis=axis, dtype=a.dtype), jvp=_cumprod_jvp,
-       vjp=_cumprod_vjp, kind="running", spelling={"combine": {"*": "a * b"}})
-
-
-def _linear_eager(a, b, axis):
-    y = np.array(b)
-    moved, factor = np.moveaxis(y, axis, 0), np.moveaxis(a, axis, 0)
-    for k in range(1, len(moved)):
-        moved[k] += factor[k] * moved[k - 1]
-    return y
-
-
-def _linear_jvp(tangents, at, axis):
-    a, (ta, tb) = at.x(0), tangents
-    drive = tb
-    if ta is not None:
-        y = at.y()
-        before = np.concatenate([np.zeros_like(_cut(y, axis, slice(0, 1))), _cut(y, axis, slice(None, -1))], axis=axis)
-        drive = ta * before if tb is None else tb + ta * before
-    return (bind(TABLE["linear_running"], (a, drive), {"axis": axis}),)
-
-
-def _linear_vjp(cts, at, axis):
-    a = at.x(0)
-    ahead = np.concatenate([_cut(a, axis, slice(1, None)), np.zeros_like(_cut(a, axis, slice(0, 1)))], axis=axis)
-    back = np.flip(bind(TABLE["linear_running"], (np.flip(np.conj(ahead), axis), np.flip(cts[0], axis)), {"axis": axis}), axis)
-    da = None
-    if at.needs[0]:
-        y = at.y()
-        before = np.concatenate([np.zeros_like(_cut(y, axis, slice(0, 1))), _cut(y, axis, slice(None, -1))], axis=axis)
-        da = back * np.conj(before)
-    return [da, back]
-
-
-custom("linear_running", infer=lambda a, b, axis: ((b.shape, b.dtype),), eager=_linear_eager, jvp=_linear_jvp,
-       vjp=_linear_vjp, kind="running", spelling={"combine": {"*": "a * c + b"}})
-
-
-def _extreme_running(name, function):
-    """cummax and cummin: the cotangent goes to the element that is the extremum, ties to the first."""
-    def place(at, axis):
-        return bind(TABLE[f"{name}_place"], (at.x(0),), {"axis": axis})
-
-    def jvp(tangents, at, axis):
-        return (np.take_along_axis(tangents[0], place(at, axis), axis),)
-
-    def vjp(cts, at, axis):
-        from nscan.ops.index import add_along_axis
-        return [add_along_axis(np.zeros_like(cts[0]), place(at, axis), cts[0], axis)]
-
-    def eager_place(a, axis):
-        y = function.accumulate(a, axis=axis)
-        shape = [1] * a.ndim
-        shape[axis] = a.shape[axis]
-        index = np.arange(a.shape[axis]).reshape(shape)
-        new = np.concatenate([np.ones_like(_cut(a, axis, slice(0, 1)), bool),
-                              _cut(y, axis, slice(1, None)) != _cut(y, axis, slice(None, -1))], axis=axis)
-        return np.maximum.accumulate(np.where(new, index, 0), axis=axis)
-
-    text = "select((a >= b) | (a != a), a, b)" if name == "cummax" else "select((a <= b) | (a != a), a, b)"
-    custom(name, infer=_same, eager=lambda a, axis: function.accumulate(a, axis=axis), jvp=jvp, vjp=vjp, kind="running",
-           spelling={"combine": {"*": text}})
-    custom(f"{name}_place", infer=lambda a, axis: ((a.shape, INT),), eager=eager_place, kind="running",
-           spelling={"combine": {"*": text}})
-
-
-_extreme_running("cummax", np.maximum)
-_extreme_running("cummin", np.minimum)
 
 
 # ----------------------------------------------------------------------------------- NumPy's own functions
@@ -242,7 +144,6 @@ def axes_of(x, axis):
 
 
 def _reduce(name, a, axis, keepdims, dtype=None, out=None, initial=None, where=True):
-    from nscan.array import _store_out, as_array, astype
     a = as_array(a)
     a = a if dtype is None else astype(a, dtype)
     initial = initial if initial is None else astype(as_array(initial), a.dtype)
@@ -274,7 +175,6 @@ def _sum_dtype(dtype):
 @composite(np.sum)
 def sum_(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=True):
     """Sum over axes."""
-    from nscan.array import as_array
     a = as_array(a)
     return _reduce("sum", a, axis, keepdims, dtype or _sum_dtype(a.dtype), out, initial, where)
 
@@ -282,7 +182,6 @@ def sum_(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where
 @composite(np.prod)
 def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=True):
     """Product over axes."""
-    from nscan.array import as_array
     a = as_array(a)
     return _reduce("prod", a, axis, keepdims, dtype or _sum_dtype(a.dtype), out, initial, where)
 
@@ -320,7 +219,7 @@ def any_(a, axis=None, out=None, keepdims=False, where=True):
 
 @composite(np.count_nonzero)
 def count_nonzero(a, axis=None, keepdims=False):
-    """Number of elements that are not zero."""
+    """Count the elements that are not zero."""
     return np.sum(a != 0, axis=axis, keepdims=keepdims)
 
 
@@ -350,7 +249,6 @@ def _float(a):
 @composite(np.mean)
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, where=True):
     """Mean over axes; integers are averaged in float64."""
-    from nscan.array import _store_out, as_array, astype
     a = _float(as_array(a)) if dtype is None else astype(as_array(a), dtype)
     if where is not True:
         count = np.sum(repeat_to(where, a.shape), axis=axis, keepdims=keepdims)
@@ -362,14 +260,12 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, where=True):
 
 def _divide(x, count):
     """Divide by a number of elements without changing the dtype of x."""
-    from nscan.array import astype
     return x / (astype(count, x.dtype) if hasattr(count, "dtype") else np.asarray(count, x.dtype)[()])
 
 
 @composite(np.var)
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
     """Variance over axes."""
-    from nscan.array import _store_out, as_array
     if where is not True:
         raise errors.UnsupportedError("np.var(where=) is not supported on traced arrays")
     a = _float(as_array(a))
@@ -383,8 +279,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
 
 @composite(np.std)
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
-    """Standard deviation over axes."""
-    from nscan.array import _store_out
+    """Compute the standard deviation over axes."""
     return _store_out(out, np.sqrt(np.var(a, axis=axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean,
                                           correction=correction)))
 
@@ -395,7 +290,6 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
     if weights is None:
         out = np.mean(a, axis=axis, keepdims=keepdims)
         return (out, np.broadcast_to(np.asarray(float(_count(a, axes_of(a, axis)))), out.shape)) if returned else out
-    from nscan.array import as_array
     a, weights = as_array(a), as_array(weights)
     dtype = np.result_type(a.dtype, weights.dtype, *["f8"] * (a.dtype.kind in "iub"))
     if not same_shape(weights.shape, a.shape):
@@ -446,43 +340,6 @@ def nanmin(a, axis=None, out=None, keepdims=False):
         return np.min(a, axis=axis, keepdims=keepdims)
     none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
     return np.where(none, np.nan, np.min(np.where(np.isnan(a), np.inf, a), axis=axis, keepdims=keepdims))
-
-
-def _running(name, a, axis, dtype, out=None):
-    from nscan.array import _store_out, as_array, astype
-    a = as_array(a)
-    if axis is None:
-        a, axis = np.reshape(a, (-1,)), 0
-    (axis,) = axes_of(a, axis)
-    return _store_out(out, bind(TABLE[name], (astype(a, dtype) if dtype is not None else a,), {"axis": axis}))
-
-
-@composite(np.cumsum)
-def cumsum(a, axis=None, dtype=None, out=None):
-    """Running sum."""
-    return _running("cumsum", a, axis, dtype or _sum_dtype(a.dtype), out)
-
-
-@composite(np.cumprod)
-def cumprod(a, axis=None, dtype=None, out=None):
-    """Running product."""
-    return _running("cumprod", a, axis, dtype or _sum_dtype(a.dtype), out)
-
-
-@composite(np.cumulative_sum)
-def cumulative_sum(x, /, *, axis=None, dtype=None, out=None, include_initial=False):
-    """Running sum, perhaps with a 0 in front."""
-    (axis,) = axes_of(x, axis)
-    y = np.cumsum(x, axis=axis, dtype=dtype)
-    return np.concatenate([np.zeros_like(_cut(y, axis, slice(0, 1))), y], axis=axis) if include_initial else y
-
-
-@composite(np.cumulative_prod)
-def cumulative_prod(x, /, *, axis=None, dtype=None, out=None, include_initial=False):
-    """Running product, perhaps with a 1 in front."""
-    (axis,) = axes_of(x, axis)
-    y = np.cumprod(x, axis=axis, dtype=dtype)
-    return np.concatenate([np.ones_like(_cut(y, axis, slice(0, 1))), y], axis=axis) if include_initial else y
 
 
 @composite(np.trapezoid)

@@ -4,8 +4,8 @@ import numpy as np
 
 from nscan import errors
 from nscan.array import _store_out, as_array, as_operand, astype, promotable, traced
-from nscan.ops.index import take
 from nscan.ops.reduction import axes_of
+from nscan.ops.take import take
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, same_shape
 
 INT = np.dtype("i8")
@@ -16,11 +16,16 @@ def _order(at, axis):
 
 
 def _sort_vjp(cts, at, axis):
-    from nscan.ops.index import add_along_axis
+    from nscan.ops.take import add_along_axis
     return [add_along_axis(np.zeros_like(cts[0]), _order(at, axis), cts[0], axis)]
 
 
-custom("argsort", infer=lambda a, axis: ((a.shape, INT),), eager=lambda a, axis: np.argsort(a, axis=axis, kind="stable"), kind="order")
+custom(
+    "argsort",
+    infer=lambda a, axis: ((a.shape, INT),),
+    eager=lambda a, axis: np.argsort(a, axis=axis, kind="stable"),
+    kind="order",
+)
 custom("sort", infer=lambda a, axis: ((a.shape, a.dtype),), eager=lambda a, axis: np.sort(a, axis=axis, kind="stable"),
        jvp=lambda tangents, at, axis: (np.take_along_axis(tangents[0], _order(at, axis), axis),), vjp=_sort_vjp, kind="order")
 custom("searchsorted", infer=lambda a, v, side: ((v.shape, INT),), kind="order",
@@ -41,7 +46,7 @@ def sort(a, axis=-1, kind=None, order=None, *, stable=None):
 
 @composite(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
-    """Indices that sort along an axis (stable)."""
+    """Find the indices that sort along an axis (stable)."""
     a, axis = _axis(a, axis)
     return bind(TABLE["argsort"], (a,), {"axis": axis})
 

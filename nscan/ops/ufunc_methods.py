@@ -1,11 +1,10 @@
-"""Methods of ufuncs on traced arrays: ``np.add.reduce``, ``np.maximum.accumulate``, ``np.multiply.outer``,
-``np.add.at``."""
+"""Methods of ufuncs on traced arrays: ``np.add.reduce``, ``np.maximum.accumulate``, ``np.multiply.outer``, ``np.add.at``."""
 
 import numpy as np
 
 from nscan import errors
 from nscan.array import TracedArray, as_array, as_operand, astype, traced_value
-from nscan.ops.index import parse
+from nscan.ops.indexing import parse
 from nscan.primitive import TABLE, bind
 
 REDUCE = {"add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all,

@@ -103,7 +103,8 @@ class Body:
         elif v in self.dest:
             self.statements.append(Statement(q, v, "map", looped))
             cost[v] = 0
-        elif self.uses.get(v, 0) > 1 and cost[v] >= STORE_FROM and v not in self.dest and kind in ("pointwise", "contract", "linalg", "running"):
+        elif (self.uses.get(v, 0) > 1 and cost[v] >= STORE_FROM and v not in self.dest
+              and kind in ("pointwise", "contract", "linalg", "running")):
             self.statements.append(Statement(q, v, "map", looped, soft=True))
             cost[v] = 0
 

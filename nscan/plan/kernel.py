@@ -1,9 +1,10 @@
 """From a loop to the program of a kernel.
 
 A program has four parts, run by one function over a range of steps and lanes: *once* computes, for all parts of
-the lanes together, what is invariant; *start* copies initial values to where states live; *block* runs a block of steps (what can be done for many
-steps beforehand, the sequential part, what can be done for many steps afterwards); *end* writes the final
-states. Between calls everything lives in the workspace, so a loop runs in as many blocks as it pleases.
+the lanes together, what is invariant; *start* copies initial values to where states live; *block* runs a block of
+steps (what can be done for many steps beforehand, the sequential part, what can be done for many steps afterwards);
+*end* writes the final states. Between calls everything lives in the workspace, so a loop runs in as many blocks as
+it pleases.
 """
 
 import dataclasses

@@ -99,7 +99,7 @@ class Tiled:
         return self.e.load(place, tuple(at[k] for k in labels))
 
     def multiply_add(self, a, b, acc):
-        """acc + a*b, fused for real floats."""
+        """Acc + a*b, fused for real floats."""
         if len(a) == 1 and a[0].dtype[0] == "f":
             return (self.e.b.op("fma", a[0].dtype, a[0], b[0], acc[0]),)
         return self.e.plus(acc, self.e.multiply(a, b))

@@ -388,7 +388,8 @@ def make_panels(e, form, x, labels, shared, steps):
     b, item = e.b, x.dtype.itemsize
     classes = dict(zip(labels, e.axes.get(x)))
     rest = [k for k in labels if k != form.lane]
-    slot = e.params.new_slot(item, [("padded", classes[form.lane].number, form.width), *[bound_of(classes[k]) for k in rest]], shared=shared)
+    size = [("padded", classes[form.lane].number, form.width), *[bound_of(classes[k]) for k in rest]]
+    slot = e.params.new_slot(item, size, shared=shared)
     strides, step = {}, b.const(item * form.width)
     for k in reversed(rest):
         strides[k] = step

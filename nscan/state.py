@@ -1,0 +1,24 @@
+"""What a thread knows about its traces: the stack of open ones, whether rules are at work, where equations come from."""
+
+import threading
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.stack = []
+        self.rules = 0
+        self.where = None
+
+
+STATE = _State()
+HOOKS = {"runner": None}
+
+
+class rules:
+    """Context: numbers met now belong to derivative rules, so they are part of the code."""
+
+    def __enter__(self):
+        STATE.rules += 1
+
+    def __exit__(self, *exc):
+        STATE.rules -= 1
