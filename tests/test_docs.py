@@ -134,7 +134,6 @@ def test_examples_are_gathered_for_the_gallery(ext, tmp_path):
 
 NOT_COMPILED = {
     "of complex numbers": lambda: ns.map(np.arctan, np.ones(2, complex)),
-    "the derivative of ``scipy.special.psi``": lambda: ns.grad(lambda x: np.sum(ns.map(scipy.special.psi, x)))(np.ones(2)),
 }
 
 
