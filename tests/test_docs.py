@@ -13,7 +13,6 @@ import sys
 
 import numpy as np
 import pytest
-import scipy.special
 
 import nscan as ns
 

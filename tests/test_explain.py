@@ -154,3 +154,11 @@ def test_explanations_are_frozen():
         found.result = None
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.loops[0].steps = 1
+
+
+def test_equal_loops_keep_their_own_names():
+    def loss(w, name):
+        return ns.scan(lambda x, h, w: np.tanh(w * h - x), np.ones(4), 0.0, w, name=name)[-1]
+
+    for name in ("first", "second", "first"):
+        assert [loop.name for loop in explain(ns.grad(loss))(0.9, name).loops] == [name, f"adjoint of {name}"]

@@ -87,7 +87,13 @@ def adjoint_of(loop, active, with_ct):
         if whole is not None:
             base = without_hidden(whole.forward)  # an equal loop, perhaps of an earlier trace: what is kept are its Vars
         found = remember(_ADJOINTS, key, _Builder(base, active, with_ct).build(whole))
-    return found
+    return found if found.forward.name == loop.name else _named(found, loop.name)
+
+
+def _named(adjoint, name):
+    """Return an adjoint under the name of another loop: equal loops share it, whatever they are called."""
+    forward = dataclasses.replace(adjoint.forward, name=name)
+    return dataclasses.replace(adjoint, forward=forward, backward=dataclasses.replace(adjoint.backward, name=f"adjoint of {name}"))
 
 
 def without_hidden(loop):
