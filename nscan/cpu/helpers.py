@@ -12,6 +12,7 @@ import numba.extending
 import numpy as np
 
 from nscan import build
+from nscan.plan.program import program_text
 from nscan.plan.strips import ARGUMENTS as STRIP_ARGUMENTS
 from nscan.plan.strips import strip_program
 
@@ -361,7 +362,7 @@ def _text(name):
 def _strip_text(name, cache):
     """Text of a strip such as ``strip_f4_8_32``: dtype, rows of a tile, columns of a panel."""
     _, kind, rows, width = name.split("_")
-    program = repr(strip_program(kind, int(rows), int(width)))
+    program = program_text(strip_program(kind, int(rows), int(width)))
     lines = "\n".join(f"    {program[k:k + 110]!r}" for k in range(0, len(program), 110))
     return HEAD.format(name=name) + STRIP.format(features=host_features(), text=lines, names=", ".join(STRIP_ARGUMENTS),
                                                  ints=", ".join(["INT"] * len(STRIP_ARGUMENTS)), cache=cache)

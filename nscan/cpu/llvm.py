@@ -8,7 +8,7 @@ loads test it. Lanes beyond the end of a loop are masked. Nothing carries fast-m
 The only file that touches ``numba.core``: `kernel_body` is called while Numba compiles a kernel file.
 """
 
-import ast
+import json
 
 from llvmlite import ir
 
@@ -74,7 +74,7 @@ class Printer:
     # ------------------------------------------------------------------------------------------ operands
     def get(self, operand):
         """Value of an operand."""
-        if isinstance(operand, tuple):
+        if isinstance(operand, list):
             _, dtype, value = operand
             if dtype in FLOATS:
                 return ir.Constant(FLOATS[dtype], float(value))
@@ -135,7 +135,7 @@ class Printer:
                 if found is not None:
                     return found
             values = [self.vector(x, None) for x in values]
-        kinds = [a[1] if isinstance(a, tuple) else None for a in args]
+        kinds = [a[1] if isinstance(a, list) else None for a in args]
         return self.apply(op, dtype, values, args, kinds)
 
     def affine(self, op, x, y):
@@ -162,7 +162,7 @@ class Printer:
         if op in functions.FUNCTIONS or op in functions.LIBM:
             return functions.emit(self.b, op, *values, fma=self.fma)
         if op == "cast":
-            return self.cast(x, self.dtypes[args[0]] if not isinstance(args[0], tuple) else kinds[0], dtype)
+            return self.cast(x, self.dtypes[args[0]] if not isinstance(args[0], list) else kinds[0], dtype)
         if op in ("lt", "le", "gt", "ge", "eq", "ne"):
             return self.compare(op, values, is_float, args, kinds)
         if op in ("int_div", "int_rem", "shr", "int_power", "int_gcd", "int_lcm", "min", "max"):
@@ -801,7 +801,7 @@ def collect_dtypes(statements, dtypes):
 def helper_body(context, builder, arguments, text, features):
     """Print the program of a helper, whose parameters are its arguments, into the function that Numba is compiling."""
     printer = HelperPrinter(builder, (None, *arguments), features)
-    statements = ast.literal_eval(text)
+    statements = json.loads(text)
     printer.dtypes = collect_dtypes(statements, {})
     printer.print(statements)
     return context.get_dummy_value()
@@ -831,7 +831,7 @@ def kernel_body(context, builder, arguments, text, features):
         The program, as `nscan.plan.kernel.Program.text`.
     features : tuple of str
     """
-    once, start, block, end = ast.literal_eval(text)
+    once, start, block, end = json.loads(text)
     flags, *rest = arguments
     for bit, part in ((8, once), (1, start), (2, block), (4, end)):
         wanted = builder.icmp_signed("!=", builder.and_(flags, ir.Constant(I64, bit)), ir.Constant(I64, 0))

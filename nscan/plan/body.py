@@ -242,28 +242,24 @@ class Body:
         while left:
             first = next((s for s in left if self._ready(s, ())), None)
             assert first is not None, "a statement that never becomes ready"
-            group = [first]
-            if first.kind in ("map", "reduce", "scalar"):
-                grew = True
-                while grew:
-                    grew = False
-                    for s in left:
-                        if s not in group and s.kind in ("map", "reduce", "scalar") and self._joins(group, s):
-                            group.append(s)
-                            grew = True
-            left = [s for s in left if s not in group]
-            self._emit_group(group, left)
+            group = _Group(first)
+            left = [s for s in left if s is not first]
+            size = 0
+            while first.kind in NESTED and len(group.members) > size:
+                size = len(group.members)
+                left = [s for s in left if not (s.kind in NESTED and self._joins(group, s) and group.add(s))]
+            self._emit_group(group.members, left)
             self._release(left)
 
     def _joins(self, group, s):
-        lead = max(group, key=lambda g: len(g.reduced))
+        lead = group.lead
         if s.domain == lead.domain:
-            return self._ready(s, {g.v for g in group if g.kind != "reduce"})
+            return self._ready(s, group.stored)
         whole = self._whole(lead)
         if lead.kind == "reduce" and s.kind == "map" and s.kept == whole:
-            return self._ready(s, {g.v for g in group if g.kind == "map"})
-        if s.kind == "reduce" and lead.kind == "map" and all(g.kind == "map" for g in group) and self._whole(s) == lead.kept:
-            return self._ready(s, {g.v for g in group})
+            return self._ready(s, group.maps)
+        if s.kind == "reduce" and lead.kind == "map" and len(group.maps) == len(group.members) and self._whole(s) == lead.kept:
+            return self._ready(s, group.stored)
         return False
 
     def _whole(self, s):
@@ -282,8 +278,8 @@ class Body:
 
     # ------------------------------------------------------------------------------------------ emission
     def _emit_group(self, group, left):
-        for s in group:
-            if s.soft and not any(s.v in t.reads for t in left):
+        for s in [s for s in group if s.soft]:
+            if not any(s.v in t.reads for t in left):
                 s.kind = "virtual"
         live = [s for s in group if s.kind != "virtual"]
         if live:
@@ -347,7 +343,7 @@ class Body:
 
     def _release(self, left):
         """Free the memory of values that no statement reads any more."""
-        needed = {r for s in left for r in s.reads}
+        needed = {r for s in left for r in s.reads} if self.held else ()
         for slot, (key, how, values) in list(self.held.items()):
             if not any(v in self.keep or self.mine.get(v, v) in needed for v in values):
                 del self.held[slot]
@@ -368,7 +364,36 @@ class Body:
                 e.define[s.v] = targets[s.v][0]
 
 
+NESTED = ("map", "reduce", "scalar")
 EMITTERS = {}
+
+
+class _Group:
+    """Statements that share one loop nest, while it is gathered.
+
+    Attributes
+    ----------
+    members : list of Statement
+    lead : Statement
+        The (first) one with most reduced axes.
+    maps, stored : set of Var
+        Results of the maps; of all that is no reduction.
+    """
+
+    def __init__(self, first):
+        self.members, self.lead, self.maps, self.stored = [], first, set(), set()
+        self.add(first)
+
+    def add(self, s):
+        """Take a statement in; return True."""
+        self.members.append(s)
+        if len(s.reduced) > len(self.lead.reduced):
+            self.lead = s
+        if s.kind == "map":
+            self.maps.add(s.v)
+        if s.kind != "reduce":
+            self.stored.add(s.v)
+        return True
 
 
 def add_term(body, s):

@@ -20,7 +20,7 @@ from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
-from nscan.plan.program import I64, Builder
+from nscan.plan.program import I64, Builder, program_text
 from nscan.plan.stages import split
 from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
 from nscan.plan.strips import make_panels
@@ -86,7 +86,7 @@ class Program:
     @property
     def text(self):
         """What the emitted code depends on."""
-        return repr((self.once, self.start, self.block, self.end))
+        return program_text((self.once, self.start, self.block, self.end))
 
 
 class _Planner:

@@ -5,6 +5,7 @@ place), adjoint equations become ordinary loops over the reversed steps, and res
 they stand for ("all": each hidden row is kept).
 """
 
+import collections
 import dataclasses
 
 from nscan.grad import loop as rule
@@ -34,7 +35,10 @@ def accumulators_to_sums(loop):
     """Make sums of states that are only added to and that nobody reads: they need no sequential part."""
     _, states, sums, _ = loop.split_step_inputs(loop.step.inputs)
     news, new_sums, rows, hidden, stop = loop.split_step_outputs(loop.step.outputs)
-    moved = [k for k, (v, new) in enumerate(zip(states, news)) if _accumulates(loop, v, new)]
+    makers = {q.outputs[0]: q for q in loop.step.eqns}
+    reads = collections.Counter(x for q in loop.step.eqns for x in q.inputs if type(x) is Var)
+    reads.update(x for x in loop.step.outputs if type(x) is Var)
+    moved = [k for k, (v, new) in enumerate(zip(states, news)) if _accumulates(v, new, makers, reads)]
     stay = [k for k in range(loop.states) if k not in moved]
     order = [stay.index(k) if k in stay else len(stay) + moved.index(k) for k in range(loop.states)]
     if not moved:
@@ -47,23 +51,13 @@ def accumulators_to_sums(loop):
                                state_names=names), tuple(order)
 
 
-def _accumulates(loop, v, new):
+def _accumulates(v, new, makers, reads):
     """Whether a state is its old value plus terms, read by nothing else."""
-    uses = [q for q in loop.step.eqns if v in q.inputs]
-    makers = {q.outputs[0]: q for q in loop.step.eqns}
-    reads = {}
-    for q in loop.step.eqns:
-        for x in q.inputs:
-            if type(x) is Var:
-                reads[x] = reads.get(x, 0) + 1
-    for x in loop.step.outputs:
-        if type(x) is Var:
-            reads[x] = reads.get(x, 0) + 1
-    if type(new) is not Var or new is v or len(uses) != 1 or reads.get(v) != 1:
+    if type(new) is not Var or new is v or reads[v] != 1:
         return False
     while new is not v:
         q = makers.get(new)
-        if q is None or q.row.name != "add" or reads.get(new) != 1 or new.dtype.kind == "b":
+        if q is None or q.row.name != "add" or reads[new] != 1 or new.dtype.kind == "b":
             return False
         left, right = (type(x) is Var and _reaches(x, v, makers) for x in q.inputs)
         if left == right or tuple(q.inputs[0 if left else 1].shape) != tuple(new.shape):

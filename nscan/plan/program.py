@@ -22,6 +22,7 @@ Values are numbered; an operand is a number, or a constant ``("c", dtype, value)
 Memory belongs to slots; two slots never overlap.
 """
 
+import json
 import math
 
 import numpy as np
@@ -73,6 +74,11 @@ def constant_text(value):
         return int(value)
     value = float(value)
     return value if math.isfinite(value) else repr(value)
+
+
+def program_text(statements):
+    """Write statements as text: JSON, which is read ten times faster than a literal of Python."""
+    return json.dumps(statements, separators=(",", ":"))
 
 
 class Scope:

@@ -84,6 +84,7 @@ class _Splitter:
 
     def _needed(self, wanted, stop=()):
         """Equations behind some values, not looking behind those of `stop`."""
+        stop = set(stop)
         needed, out = {v for v in wanted if type(v) is Var}, []
         for q in reversed(self.eqns):
             if any(v in needed for v in q.outputs) and not any(v in stop for v in q.outputs):
@@ -152,7 +153,8 @@ class _Splitter:
         """Equations that run after the sequential part."""
         if self.stop is not None:
             return set()
-        late = [q for q in self.changing if q not in stuck and (self._is_stateful(q) or self._only_late(q, stuck))]
+        early = self._read_early(stuck)
+        late = [q for q in self.changing if q not in stuck and (self._is_stateful(q) or not any(v in early for v in q.outputs))]
         if not stuck and not self.states:
             return set(self.changing)
         if self.scalar:
@@ -170,16 +172,14 @@ class _Splitter:
                 post.add(q)
         return post
 
-    def _only_late(self, q, stuck):
-        """Whether no equation of the core reads one, directly or not."""
-        reached = set(q.outputs)
-        for other in self.eqns:
-            if any(v in reached for v in sources(other)):
-                if other in stuck:
-                    return False
-                reached.update(other.outputs)
+    def _read_early(self, stuck):
+        """Values that the core reads, directly or not."""
         core = [*self.news, self.stop, *[v for _, t in self.terms if type(t) is not Var for v in sources(t)]]
-        return not any(v in reached for v in core if type(v) is Var)
+        early = {v for v in core if type(v) is Var}
+        for q in reversed(self.eqns):
+            if q in stuck or any(v in early for v in q.outputs):
+                early.update(sources(q))
+        return early
 
     def _moves(self, t, post):
         """Whether a term of a sum is added after the sequential part."""
@@ -205,11 +205,8 @@ class _Splitter:
         for q in core:
             if q in stuck or self._is_stateful(q) or not any(v in self.varying for v in q.outputs):
                 continue
-            behind = self._needed(q.outputs)
-            if any(p in stuck for p in behind) or q.outputs[0] not in read:
-                continue
             costly = self.scalar and q.row.kind == "pointwise" and WEIGHTS.get(q.row.name, 1) >= COSTLY
-            if self._is_dot(q) or costly:
+            if q.outputs[0] in read and (costly or self._is_dot(q)) and not any(p in stuck for p in self._needed(q.outputs)):
                 roots.append(q.outputs[0])
         return roots
 
