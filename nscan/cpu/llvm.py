@@ -8,6 +8,7 @@ loads test it. Lanes beyond the end of a loop are masked. Nothing carries fast-m
 The only file that touches ``numba.core``: `kernel_body` is called while Numba compiles a kernel file.
 """
 
+import collections
 import json
 
 from llvmlite import ir
@@ -24,6 +25,9 @@ def scalar_type(dtype):
     if dtype in FLOATS:
         return FLOATS[dtype]
     return I1 if dtype == "b1" else ir.IntType(8 * int(dtype[1:]))
+
+
+MOST_IN_PLACE = 32  # of one mathematical function; 600 scalar tanh in place take 4 s to compile
 
 
 class Affine:
@@ -49,6 +53,15 @@ def count_statements(statements):
     return total
 
 
+def operations(statements):
+    """Names of the operations of statements, inner ones included."""
+    for s in statements:
+        if s[0] == "let":
+            yield s[2]
+        for inner in {"range": s[6:7], "while": s[2:3], "if": s[2:4]}.get(s[0], ()):
+            yield from operations(inner)
+
+
 class Printer:
     """Prints statements with an LLVM builder.
 
@@ -59,10 +72,13 @@ class Printer:
         status, step0, step1, lane0, lane1, part, block.
     features : collection of str
         What the host can do: ``fma`` makes fused multiply-adds one instruction.
+    uses : collections.Counter
+        How often an operation stands in the program.
     """
 
-    def __init__(self, builder, arguments, features):
+    def __init__(self, builder, arguments, features, uses):
         self.b = builder
+        self.uses = uses
         self.status, self.args, self.block = arguments[0], arguments[1:-1], arguments[-1]
         self.fma = "fma" in features
         self.values = {}
@@ -138,6 +154,21 @@ class Printer:
         kinds = [a[1] if isinstance(a, list) else None for a in args]
         return self.apply(op, dtype, values, args, kinds)
 
+    def function(self, op, values):
+        """Apply a mathematical function: in place, or by a call where the program has so many that code would swell."""
+        if self.uses[op] <= MOST_IN_PLACE:
+            return functions.emit(self.b, op, *values, fma=self.fma)
+        kind = values[0].type
+        name = f"nscan.{op}.{type_name(kind)}"
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.Function(self.module, ir.FunctionType(kind, [kind] * len(values)), name)
+            found.linkage = "internal"
+            found.attributes.add("noinline")
+            inner = ir.IRBuilder(found.append_basic_block("entry"))
+            inner.ret(functions.emit(inner, op, *found.args, fma=self.fma))
+        return self.b.call(found, values)
+
     def affine(self, op, x, y):
         """Keep int64 arithmetic on addresses scalar: sums, and products with what all lanes share."""
         for v in (x, y):
@@ -160,7 +191,7 @@ class Printer:
         element = x.type.element if isinstance(x.type, ir.VectorType) else x.type
         is_float = isinstance(element, (ir.FloatType, ir.DoubleType))
         if op in functions.FUNCTIONS or op in functions.LIBM:
-            return functions.emit(self.b, op, *values, fma=self.fma)
+            return self.function(op, values)
         if op == "cast":
             return self.cast(x, self.dtypes[args[0]] if not isinstance(args[0], list) else kinds[0], dtype)
         if op in ("lt", "le", "gt", "ge", "eq", "ne"):
@@ -800,8 +831,8 @@ def collect_dtypes(statements, dtypes):
 
 def helper_body(context, builder, arguments, text, features):
     """Print the program of a helper, whose parameters are its arguments, into the function that Numba is compiling."""
-    printer = HelperPrinter(builder, (None, *arguments), features)
     statements = json.loads(text)
+    printer = HelperPrinter(builder, (None, *arguments), features, collections.Counter(operations(statements)))
     printer.dtypes = collect_dtypes(statements, {})
     printer.print(statements)
     return context.get_dummy_value()
@@ -810,8 +841,8 @@ def helper_body(context, builder, arguments, text, features):
 class HelperPrinter(Printer):
     """Printer of a helper: what a kernel reads from its block of numbers are arguments."""
 
-    def __init__(self, builder, arguments, features):
-        super().__init__(builder, (*arguments, None), features)
+    def __init__(self, builder, arguments, features, uses):
+        super().__init__(builder, (*arguments, None), features, uses)
 
     def operate(self, op, dtype, args):
         """Apply an operation to operands."""
@@ -833,10 +864,11 @@ def kernel_body(context, builder, arguments, text, features):
     """
     once, start, block, end = json.loads(text)
     flags, *rest = arguments
+    uses = collections.Counter(op for part in (once, start, block, end) for op in operations(part))
     for bit, part in ((8, once), (1, start), (2, block), (4, end)):
         wanted = builder.icmp_signed("!=", builder.and_(flags, ir.Constant(I64, bit)), ir.Constant(I64, 0))
         with builder.if_then(wanted):
-            printer = Printer(builder, rest, features)
+            printer = Printer(builder, rest, features, uses)
             printer.dtypes = collect_dtypes(part, {})
             printer.print(part)
     return context.get_dummy_value()

@@ -20,7 +20,7 @@ from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
-from nscan.plan.program import I64, Builder, program_text
+from nscan.plan.program import I64, Builder, live, program_text
 from nscan.plan.stages import split
 from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
 from nscan.plan.strips import make_panels
@@ -284,7 +284,7 @@ class _Part:
 
     def statements(self):
         """What was built."""
-        return tuple(self.e.b.scopes[0].statements)
+        return live(self.e.b.scopes[0].statements)
 
 
 def plan(loop, features=()):
