@@ -8,9 +8,9 @@ as in NumPy.
 import numpy as np
 
 from nscan import errors
-from nscan.places import scipy_caller, user_place
+from nscan.places import is_literal, scipy_caller, user_place
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
-from nscan.tape import locate
+from nscan.tape import Lit, locate
 from nscan.trace import CLASS, KINDS, REFUSED, Traced, check_array, current_step
 
 WEAK = {int: int, float: float, complex: complex}
@@ -377,7 +377,8 @@ def apply_ufunc(row, inputs):
         elif row.name in BEYOND and type(x) is int and new.kind in "iu" and not _fits(x, new):
             return _beyond(row.name, inputs, operands, x)
         else:
-            operands.append(np.asarray(x, new)[()])
+            value = np.asarray(x, new)[()]
+            operands.append(Lit(value, value.dtype) if type(x) in (float, complex) and is_literal(x) else value)
     out = bind(row, operands)
     if type(types[0]) is type and type(types[-1]) is type:
         mark_weak(out, inputs)

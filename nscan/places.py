@@ -7,6 +7,7 @@ import numpy as np
 from nscan.state import STATE
 
 _OURS = {}
+_LITERALS = {}
 _ROOTS = tuple(m.__file__.rpartition("/")[0] for m in (np,)) + (__file__.rpartition("/")[0],)
 
 
@@ -28,6 +29,23 @@ def user_place():
             return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def is_literal(x):
+    """Tell whether a number is written in the user's code, where it can never be another one.
+
+    The tape may hold such a number; one that the code was given is an operand of the loop, and may change.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    code = frame.f_code
+    found = _LITERALS.get(code)
+    if found is None:
+        found = _LITERALS[code] = {id(c) for c in code.co_consts}
+    return id(x) in found
 
 
 def is_users(file):

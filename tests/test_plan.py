@@ -152,3 +152,15 @@ def test_workspace_is_used_again_after_its_last_reader():
     for k in range(3):
         expected = step(expected, a)
         np.testing.assert_allclose(ways.result[k], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_numbers_of_the_code_are_in_the_kernel_and_numbers_from_outside_are_operands():
+    def run(rate):
+        found = explain(lambda: ns.scan(lambda h: h * 0.25 + rate, None, 1.0, n_steps=3))()
+        np.testing.assert_array_equal(found.result, [0.25 + rate, (0.25 + rate) * 0.25 + rate,
+                                                     ((0.25 + rate) * 0.25 + rate) * 0.25 + rate])
+        return found.loops[0].program.text
+
+    assert run(0.125) == run(3.0)
+    text = run(0.125)
+    assert "0.25" in text and "0.125" not in text
