@@ -6,7 +6,7 @@ from nscan.grad.forward import copy_input, only_arrays, or_zeros, paired, some, 
 from nscan.grad.reverse import backward, literal_or, shape_of, spread_active, total
 from nscan.interpret import evaluate, run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import Tape, Var
+from nscan.tape import Tape, Var, spares
 from nscan.trace import StepTrace, TangentTrace, rules
 
 
@@ -24,11 +24,12 @@ def cond_joint(values, tangents, params):
 def _bind_branches(branches, operands, cond):
     """Bind a conditional of two new branches, each with arrays of its own behind the operands."""
     (then, first), (other, second) = branches
-    spare = [[Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(tape.inputs[len(tape.inputs) - len(extra):])]
-             for tape, extra in branches]
-    then = Tape((*then.inputs, *spare[1]), then.eqns, then.outputs)
     own = len(other.inputs) - len(second)
-    other = Tape((*other.inputs[:own], *spare[0], *other.inputs[own:]), other.eqns, other.outputs)
+    shared, same = then.inputs[:own], other.inputs[:own]
+    for_then = spares(other.inputs[own:], zip(same, shared))
+    for_other = spares(then.inputs[own:], zip(shared, same))
+    then = Tape((*then.inputs, *for_then), then.eqns, then.outputs)
+    other = Tape((*same, *for_other, *other.inputs[own:]), other.eqns, other.outputs)
     return bind(TABLE["cond"], (*operands, *first, *second), {"cond": dataclasses.replace(cond, then=then, other=other)})
 
 
