@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from nscan.grad.forward import copy_input, only_arrays, or_zeros, paired, some, spread, value_and_tangent
+from nscan.grad.forward import copy_inputs, only_arrays, or_zeros, paired, some, spread, value_and_tangent
 from nscan.grad.reverse import backward, literal_or, shape_of, spread_active, total
 from nscan.interpret import evaluate, run_equations
 from nscan.primitive import TABLE, bind, full
@@ -36,8 +36,7 @@ def _bind_branches(branches, operands, cond):
 def _joint_branch(tape, active, moving=None):
     """Trace a branch beside its tangent: (tape, arrays that rules read, which outputs move)."""
     with StepTrace("cond") as outer:
-        env = {}
-        args = [copy_input(outer, v, env) for v in tape.inputs]
+        args = copy_inputs(outer, tape.inputs)
         ts = [outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(args, active)]
         with TangentTrace("cond") as inner:
             outs = evaluate(tape, [paired(inner, x, t) for x, t in zip(args, ts)])
@@ -61,8 +60,7 @@ def cond_vjp(cts, at, cond):
 def _backward_branch(tape, active, with_ct):
     """Trace the backward pass of a branch: (tape, arrays that rules read)."""
     with StepTrace("cond") as trace:
-        env = {}
-        args = [copy_input(trace, v, env) for v in tape.inputs]
+        args = copy_inputs(trace, tape.inputs)
         wanted = [v for v, flag in zip(tape.inputs, active) if flag]
         env = dict(zip(tape.inputs, args))
         read = literal_or(env.__getitem__)

@@ -15,7 +15,7 @@ from nscan.plan.body import Body, copy, emitter
 from nscan.plan.kinds import split_sums
 from nscan.plan.program import I64, ZERO
 from nscan.plan.storage import Place, Rows, bound_of, bytes_of, row_major, slot_base, workspace
-from nscan.tape import Lit, Var
+from nscan.tape import Eqn, Lit, Var
 
 
 def register_points(v):
@@ -111,7 +111,7 @@ class Steps:
         return new is v
 
     def _plan_sum(self, k, v, new):
-        plain = all(type(t) is Var for n, t in self.terms if n == k)
+        plain = all(type(t) is not Eqn for n, t in self.terms if n == k)
         if not self.e.looped(v) and plain:
             return StatePlan(v, new, "registers")
         return StatePlan(v, new, "one", self.homes[k] or workspace(self.e, v))
