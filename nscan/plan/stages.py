@@ -215,21 +215,27 @@ class _Splitter:
 
     # ----------------------------------------------------------------------------------------- invariant
     def _invariant(self, stages):
-        """Costly results of constants that the stages read: computed once, kept in memory."""
-        kept = []
-        for stage in stages:
-            reads = {v: None for q in stage for v in sources(q) if any(o in self.varying for o in q.outputs)}
-            reads.update((v, None) for v in (*self.news, *self.rows, *[t for _, t in self.terms]) if type(v) is Var)
-            kept += [v for v in reads if self._is_costly_invariant(v)]
-        while True:  # what runs once gives all of its results that are read
-            kept = list(dict.fromkeys(kept))
-            once = {self.maker[v] for v in kept}
-            rest = [[q for q in stage if q not in once] for stage in stages]
-            missed = [v for stage in rest for q in stage for v in sources(q) if self.maker.get(v) in once and v not in kept]
-            if not missed:
+        """Costly results of constants that the stages read, directly or not: computed once, kept in memory."""
+        more = set()
+        while True:
+            found = [self._live(stage, more) for stage in stages]
+            reads = dict.fromkeys(v for _, reads in found for v in reads)
+            kept = [v for v in reads if v in more or self._is_costly_invariant(v)]
+            once = {v for k in kept for v in self.maker[k].outputs}
+            if all(v in kept for v in reads if v in once):  # what runs once gives all of its results that are read
                 behind = set(self._needed(kept))
-                return kept, [q for q in self.eqns if q in behind], rest
-            kept += missed
+                return kept, [q for q in self.eqns if q in behind], [live for live, _ in found]
+            more |= once
+
+    def _live(self, stage, more):
+        """Equations of a stage that are not kept from before the first step, and what they read, in order."""
+        reads = dict.fromkeys(v for v in (*self.news, self.stop, *self.rows, *[t for _, t in self.terms]) if type(v) is Var)
+        live = []
+        for q in reversed(stage):
+            if any(v in self.varying or v in reads and v not in more and not self._is_costly_invariant(v) for v in q.outputs):
+                live.append(q)
+                reads.update(dict.fromkeys(sources(q)))
+        return live[::-1], reads
 
     def _is_costly_invariant(self, v):
         q = self.maker.get(v)
