@@ -6,7 +6,7 @@ from nscan import edge, errors, spec, step, tree
 from nscan.array import as_array, astype
 from nscan.primitive import TABLE, bind, same_shape, shape_text
 from nscan.step import FOREVER
-from nscan.tape import Cond, Tape, Var
+from nscan.tape import Cond, Tape, spares
 from nscan.trace import StepTrace, Traced, current_step
 
 
@@ -147,8 +147,6 @@ def _branch_argument(trace, x):
 def _one_signature(tapes):
     """Give both branches the same inputs: what the one captured, then what the other did."""
     (a, _, _, first), (b, _, _, second) = tapes
-    spare_a = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(b.inputs))
-    spare_b = tuple(Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(a.inputs))
-    then = Tape((*a.inputs, *spare_a), a.eqns, a.outputs)
-    other = Tape((*spare_b, *b.inputs), b.eqns, b.outputs)
+    then = Tape((*a.inputs, *spares(b.inputs)), a.eqns, a.outputs)
+    other = Tape((*spares(a.inputs), *b.inputs), b.eqns, b.outputs)
     return [*first, *second], then, other

@@ -3,6 +3,7 @@
 import numpy as np
 
 from nscan import errors
+from nscan.primitive import TABLE
 from nscan.tape import RESIDUAL, Lit, locate
 from nscan.trace import STATE, bind, rules
 
@@ -74,10 +75,7 @@ class Residual:
 def run_loop(loop, values, runner):
     """Run a loop on real arrays, step by step: the living definition of the loop row."""
     n, seqs, states, sums, consts = loop.split_inputs(values)
-    n = int(n)
-    rows = min([len(s) for s in seqs], default=n)
-    if not 0 <= n <= rows:
-        raise errors.SizeError(f"{loop.name!r} cannot run {n} steps" + (f" over {rows} rows" if n > 0 else ""))
+    n = int(TABLE["step_count"].eager(int(n), *[len(s) for s in seqs], name=loop.name))
     step = loop.step
     rows = [[] for _ in range(loop.rows + loop.hidden)]
     state_vars, sum_vars = loop.split_step_inputs(step.inputs)[1:3]

@@ -201,6 +201,21 @@ class Cond:
         return "(then | other)"
 
 
+def spares(inputs, same=()):
+    """Make Vars of the types of a tape's inputs, for a tape that ignores them.
+
+    Parameters
+    ----------
+    inputs : sequence of Var
+    same : iterable of (Var, Var)
+        Inputs of the one tape, and what the other one calls them: sizes may be among them.
+    """
+    env = dict(same)
+    for k, v in enumerate(sorted(inputs, key=lambda v: bool(v.shape)), 1):
+        env[v] = Var(tuple(d if type(d) is int else env[d] for d in v.shape), v.dtype, -k)
+    return tuple(env[v] for v in inputs)
+
+
 class Output:
     """A size that is another output of the same equation (the number of steps of a loop that stops)."""
 

@@ -709,7 +709,7 @@ class Printer:
 
 INTRINSICS = {"sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc", "rint": "llvm.rint",
               "copysign": "llvm.copysign"}
-REASONS = {"index": 1, "singular": 2, "definite": 3, "size": 4, "power": 5, "grow": 6}
+REASONS = {"index": 1, "singular": 2, "definite": 3, "size": 4, "power": 5, "grow": 6, "negative": 7, "steps": 8}
 
 
 def memory_type(dtype):

@@ -8,6 +8,7 @@ from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.interpret import Residual
 from nscan.ops.loop import run_adjoint, run_cond
 from nscan.plan import kernel as planner
+from nscan.plan.memory import prepare
 from nscan.tape import locate
 
 # A part of the lanes or steps is worth at least WORTH multiplications.
@@ -39,7 +40,7 @@ def run_loop(loop, values):
         if word is None:
             return run.results()
         if word[0] != NO_ROOM:
-            raise failure(loop, kernel, word)
+            raise failure(loop, word)
         if kernel.layout.capacity <= run.layout.capacity:
             lay_out(kernel, 2 * run.layout.capacity)
 
@@ -221,16 +222,17 @@ NO_ROOM = 6
 REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis with size {}"),
            2: (errors.SingularError, "Singular matrix"), 3: (errors.SingularError, "Matrix is not positive definite"),
            4: (errors.SizeError, "operands could not be broadcast together: sizes {} and {}"),
-           5: (errors.ArithmeticStepError, "Integers to negative integer powers are not allowed.")}
+           5: (errors.ArithmeticStepError, "Integers to negative integer powers are not allowed."),
+           7: (errors.SizeError, "{name!r} cannot run {} steps"), 8: (errors.SizeError, "{name!r} cannot run {} steps over {} rows")}
 
 
-def failure(loop, kernel, word):
+def failure(loop, word):
     """Build the error that a status word stands for."""
     code, step, equation, first, second = word[:5]
     kind, text = REASONS[code]
-    message = f"{text.format(first, second)} (step {step} of {loop.name!r})"
-    eqns = tuple(planner.numbered(loop.step)) if not loop.hidden else kernel.program.eqns
-    place = locate(eqns[equation].where) if equation < len(eqns) else None
+    eqn = tuple(planner.numbered(prepare(loop)[0].step))[equation]
+    message = f"{text.format(first, second, **eqn.params)} (step {step} of {loop.name!r})"
+    place = locate(eqn.where)
     if place is not None:
         message += f", at {place}: {place.text}" if place.text else f", at {place}"
     out = kind(message)

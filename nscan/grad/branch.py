@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from nscan.grad.forward import copy_input, only_arrays, or_zeros, paired, some, spread, value_and_tangent
+from nscan.grad.forward import copy_inputs, only_arrays, or_zeros, paired, some, spread, value_and_tangent
 from nscan.grad.reverse import backward, literal_or, shape_of, spread_active, total
 from nscan.interpret import evaluate, run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import Tape, Var
+from nscan.tape import Tape, Var, spares
 from nscan.trace import StepTrace, TangentTrace, rules
 
 
@@ -24,19 +24,19 @@ def cond_joint(values, tangents, params):
 def _bind_branches(branches, operands, cond):
     """Bind a conditional of two new branches, each with arrays of its own behind the operands."""
     (then, first), (other, second) = branches
-    spare = [[Var(v.shape, v.dtype, -1 - k) for k, v in enumerate(tape.inputs[len(tape.inputs) - len(extra):])]
-             for tape, extra in branches]
-    then = Tape((*then.inputs, *spare[1]), then.eqns, then.outputs)
     own = len(other.inputs) - len(second)
-    other = Tape((*other.inputs[:own], *spare[0], *other.inputs[own:]), other.eqns, other.outputs)
+    shared, same = then.inputs[:own], other.inputs[:own]
+    for_then = spares(other.inputs[own:], zip(same, shared))
+    for_other = spares(then.inputs[own:], zip(shared, same))
+    then = Tape((*then.inputs, *for_then), then.eqns, then.outputs)
+    other = Tape((*same, *for_other, *other.inputs[own:]), other.eqns, other.outputs)
     return bind(TABLE["cond"], (*operands, *first, *second), {"cond": dataclasses.replace(cond, then=then, other=other)})
 
 
 def _joint_branch(tape, active, moving=None):
     """Trace a branch beside its tangent: (tape, arrays that rules read, which outputs move)."""
     with StepTrace("cond") as outer:
-        env = {}
-        args = [copy_input(outer, v, env) for v in tape.inputs]
+        args = copy_inputs(outer, tape.inputs)
         ts = [outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(args, active)]
         with TangentTrace("cond") as inner:
             outs = evaluate(tape, [paired(inner, x, t) for x, t in zip(args, ts)])
@@ -60,8 +60,7 @@ def cond_vjp(cts, at, cond):
 def _backward_branch(tape, active, with_ct):
     """Trace the backward pass of a branch: (tape, arrays that rules read)."""
     with StepTrace("cond") as trace:
-        env = {}
-        args = [copy_input(trace, v, env) for v in tape.inputs]
+        args = copy_inputs(trace, tape.inputs)
         wanted = [v for v, flag in zip(tape.inputs, active) if flag]
         env = dict(zip(tape.inputs, args))
         read = literal_or(env.__getitem__)

@@ -104,9 +104,7 @@ def _joint_step(loop, seqs, moving, consts):
     """Trace step and tangent step: (tape, arrays that rules read, which rows move, which new states move)."""
     step = loop.step
     with StepTrace(loop.name) as outer:
-        inputs = loop.split_step_inputs(step.inputs)
-        env = {}
-        copied = [[copy_input(outer, v, env) for v in group] for group in inputs]
+        copied = loop.split_step_inputs(copy_inputs(outer, step.inputs))
         tangents = [[outer.new_input(x.shape, x.dtype) if m else None for x, m in zip(group, flags)]
                     for group, flags in zip(copied, (seqs, moving, [False] * loop.sums, consts))]
         with TangentTrace(loop.name) as inner:
@@ -134,11 +132,14 @@ def only_arrays(captured):
     return captured
 
 
-def copy_input(trace, v, env):
-    """Declare an input of a trace like a Var of another tape."""
-    shape = tuple(d if type(d) is int else env[d] for d in v.shape)
-    x = env[v] = trace.new_input(shape, v.dtype)
-    return x
+def copy_inputs(trace, inputs):
+    """Declare inputs of a trace like those of another tape, where a size may come after what has it."""
+    env = {}
+    for v in sorted(inputs, key=lambda v: bool(v.shape)):
+        env[v] = trace.new_input(tuple(d if type(d) is int else env[d] for d in v.shape), v.dtype)
+    copied = [env[v] for v in inputs]
+    trace.inputs = [x.node for x in copied]
+    return copied
 
 
 def paired(trace, x, tangent):

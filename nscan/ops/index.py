@@ -259,3 +259,15 @@ def _same_size_eager(a, b):
 
 
 custom("same_size", infer=lambda a, b: (((), INT),), eager=_same_size_eager, kind="size")
+
+
+def _step_count_eager(n, *rows, name):
+    if n < 0:
+        raise errors.SizeError(f"{name!r} cannot run {n} steps")
+    if n > min(rows, default=n):
+        raise errors.SizeError(f"{name!r} cannot run {n} steps over {min(rows)} rows")
+    return np.int64(n)
+
+
+# A number of steps that is data, checked against the rows of the sequences; only plans hold this row.
+custom("step_count", infer=lambda n, *rows, name: (((), INT),), eager=_step_count_eager, kind="size")

@@ -114,7 +114,7 @@ class Body:
 
     def _copies(self):
         """Values that must be stored but are no statements here: inputs of the body."""
-        have = {s.v for s in self.statements}
+        have = {v for s in self.statements for v in ((s.v,) if s.kind in ("map", "reduce") else s.eqn.outputs)}
         for v in self.dest:
             if v not in have:
                 looped = self.lead + self._loops(v)

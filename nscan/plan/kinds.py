@@ -54,7 +54,7 @@ class Statement:
 def split_sums(eqns, sums):
     """Take the equations that add to sums out of a list: (other equations, terms).
 
-    A term is (Var, Place), or (Eqn, Place) for an indexed addition. ``total = (acc + f) + g`` has the terms f
+    A term is (Var or Lit, Place), or (Eqn, Place) for an indexed addition. ``total = (acc + f) + g`` has the terms f
     and g.
     """
     makers = {q.outputs[0]: q for q in eqns if q.row.name in ("add", "index_add")}

@@ -11,7 +11,7 @@ import numpy as np
 from nscan.plan.axes import ONE
 from nscan.plan.kinds import WEIGHTS, sources, split_sums
 from nscan.plan.stages import COSTLY
-from nscan.tape import Var
+from nscan.tape import Eqn, Var
 
 ROW_BYTES = 4096
 DOT_ROWS = 16
@@ -40,7 +40,7 @@ def sum_ends(loop):
     _, _, sums, _ = loop.split_step_inputs(loop.step.inputs)
     new_sums = loop.split_step_outputs(loop.step.outputs)[1]
     eqns, terms = split_sums(loop.step.eqns, {new: (v, k) for k, (v, new) in enumerate(zip(sums, new_sums))})
-    ends = {t if type(t) is Var else t.inputs[1] for t, _ in terms}
+    ends = {t.inputs[1] if type(t) is Eqn else t for t, _ in terms}
     used = {v for v in loop.step.outputs if v not in new_sums}
     for q in reversed(eqns):
         linear = q.row.name in ("sum", "reshape", "transpose", "negative")

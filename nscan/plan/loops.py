@@ -10,11 +10,12 @@ import dataclasses
 import numpy as np
 
 from nscan.plan import scalar
+from nscan.plan.axes import ONE
 from nscan.plan.body import Body, copy, emitter
 from nscan.plan.kinds import split_sums
-from nscan.plan.program import I64
+from nscan.plan.program import I64, ZERO
 from nscan.plan.storage import Place, Rows, bound_of, bytes_of, row_major, slot_base, workspace
-from nscan.tape import Lit, Var
+from nscan.tape import Eqn, Lit, Var
 
 
 def register_points(v):
@@ -110,7 +111,7 @@ class Steps:
         return new is v
 
     def _plan_sum(self, k, v, new):
-        plain = all(type(t) is Var for n, t in self.terms if n == k)
+        plain = all(type(t) is not Eqn for n, t in self.terms if n == k)
         if not self.e.looped(v) and plain:
             return StatePlan(v, new, "registers")
         return StatePlan(v, new, "one", self.homes[k] or workspace(self.e, v))
@@ -305,7 +306,7 @@ def at_row(e, source, row):
     if type(source) is Place:
         base = e.b.add(source.base, e.b.mul(row, source.strides[0]))
         return Place(source.slot, base, source.strides[1:], source.dtype, source.contiguous)
-    return ("alias", source, (row,))
+    return ("alias", source, (ZERO if e.axes.get(source)[0] is ONE else row,))
 
 
 def in_memory_contiguous(e, v):

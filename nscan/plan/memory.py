@@ -46,7 +46,7 @@ def accumulators_to_sums(loop):
     seqs, _, _, consts = loop.split_step_inputs(loop.step.inputs)
     inputs = (*seqs, *[states[k] for k in stay], *[states[k] for k in moved], *sums, *consts)
     outputs = (*[news[k] for k in stay], *[news[k] for k in moved], *new_sums, *rows, *hidden, *([stop] if loop.stop else []))
-    names = tuple(loop.state_names[k] for k in stay) if loop.state_names else ()
+    names = tuple(name for k, name in enumerate(loop.state_names) if k in stay)
     return dataclasses.replace(loop, step=Tape(inputs, loop.step.eqns, outputs), states=len(stay), sums=loop.sums + len(moved),
                                state_names=names), tuple(order)
 
@@ -113,15 +113,15 @@ class _Copier:
     def tape(self, tape, env):
         """Copy a tape."""
         env = dict(env)
-        for v in tape.inputs:
+        for v in sorted(tape.inputs, key=lambda v: v.dtype is RESIDUAL or bool(v.shape)):  # sizes before what has them
             env[v] = self.new(v.shape, v.dtype, env)
             if v.dtype is RESIDUAL:
                 self.rows[env[v]] = [self.new(shape, dtype, env) for shape, dtype in residual_types(tape, v)]
-        eqns = []
+        inputs, eqns = self.expanded([env[v] for v in tape.inputs]), []
         for q in tape.eqns:
             self.equation(q, env, eqns)
         read = lambda v: v if type(v) is Lit else env[v]  # noqa: E731
-        return Tape(tuple(self.expanded([env[v] for v in tape.inputs])), tuple(eqns), tuple(map(read, tape.outputs)))
+        return Tape(tuple(inputs), tuple(eqns), tuple(map(read, tape.outputs)))
 
     def expanded(self, values):
         """Replace residuals by the rows that stand for them."""
@@ -139,6 +139,9 @@ class _Copier:
             return self.loop(q, ins, env, eqns)
         if q.row.name == "loop_adjoint":
             return self.adjoint(q, ins, env, eqns)
+        if q.row.kind == "identity":
+            env.update(zip(q.outputs, ins))
+            return None
         params = q.params
         if q.row.name == "cond":
             ins = self.expanded(ins)
@@ -155,6 +158,9 @@ class _Copier:
         """Copy a loop; its residual becomes further rows."""
         loop = q.params["loop"]
         inner = dataclasses.replace(self.parameters(loop), rows=loop.rows + loop.hidden, hidden=0)
+        sizes = [x.shape[0] for x in ins[1:1 + loop.seqs] if x.shape[0] is not ins[0]]
+        if type(ins[0]) is Var or any(type(d) is Var for d in sizes):
+            ins[0] = env[q.inputs[0]] = self._checked(ins[0], sizes, loop.name, eqns, q.where)
         visible = q.outputs[:loop.visible]
         for v in reversed(visible):
             env[v] = self.new(v.shape, v.dtype, _with_sizes(v, env, self))
@@ -170,6 +176,13 @@ class _Copier:
             self.rows[residual] = hidden
         ordered = [*outs[:loop.rows], *hidden, *outs[loop.rows:]]
         eqns.append(Eqn(q.row, tuple(self.expanded(ins)), tuple(ordered), {"loop": inner}, q.where))
+
+    def _checked(self, n, sizes, name, eqns, where):
+        """Check a number of steps that is data before a loop runs it."""
+        sizes = [Lit(d, n.dtype) if type(d) is int else d for d in dict.fromkeys(sizes)]
+        out = self.new((), n.dtype, {})
+        eqns.append(Eqn(TABLE["step_count"], (n, *sizes), (out,), {"name": name}, where))
+        return out
 
     def adjoint(self, q, ins, env, eqns):
         """Replace an adjoint equation by its backward loop."""

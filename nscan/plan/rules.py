@@ -1,5 +1,7 @@
 """Rules of elements: what one element of a result is, in elements of the operands."""
 
+import functools
+
 import numpy as np
 
 from nscan.plan import scalar, small
@@ -202,6 +204,8 @@ def _size(e, eqn, idx, k):
     if eqn.row.name == "same_size":
         e.fail(b.op("ne", "b1", args[0], args[1]), "size", eqn, *args)
         return (args[0],)
+    if eqn.row.name == "step_count":
+        return (_step_count(e, eqn, *args),)
     if eqn.row.name == "slice_bound":
         v, n = args
         v = scalar.op(b, "select", b.op("lt", "b1", v, b.const(0)), b.add(v, n), v)
@@ -214,6 +218,19 @@ def _size(e, eqn, idx, k):
     if abs(step) > 1:
         gap = _int(e, "int_div", b.add(gap, b.const(abs(step) - 1)), b.const(abs(step)))
     return (scalar.op(b, "select", b.op("lt", "b1", gap, b.const(0)), b.const(0), gap),)
+
+
+def _step_count(e, eqn, n, *rows):
+    """Check a number of steps that is data; one that is impossible is recorded and replaced by 0."""
+    b = e.b
+    bad = b.op("lt", "b1", n, b.const(0))
+    e.fail(bad, "negative", eqn, n)
+    if rows:
+        least = functools.reduce(lambda x, y: scalar.smallest(b, x, y), rows)
+        over = b.op("gt", "b1", n, least)
+        e.fail(over, "steps", eqn, n, least)
+        bad = b.op("or", "b1", bad, over)
+    return scalar.op(b, "select", bad, b.const(0), n)
 
 
 def _searchsorted(e, eqn, idx, k):

@@ -16,7 +16,7 @@ functions of scalar steps (the lanes are then steps), sums over steps of what is
 import dataclasses
 
 from nscan.plan.kinds import WEIGHTS, is_library, sources, special_kind, split_sums
-from nscan.tape import Var
+from nscan.tape import Eqn, Var
 
 COSTLY = 6
 
@@ -34,7 +34,7 @@ class Stages:
         Results of pre that core and post read from the buffers of a block.
     from_core : list of Var
         Results of the core, and states before the step, that post reads.
-    core_terms, post_terms : list of (number of the sum, Var or Eqn)
+    core_terms, post_terms : list of (number of the sum, Var, Lit or Eqn)
     post_rows : set of int
         Rows that post stores.
     varying : set of Var
@@ -124,7 +124,7 @@ class _Splitter:
         core_terms = [(k, t) for k, t in self.terms if not self._moves(t, post)]
         post_rows = {k for k, v in enumerate(self.rows) if self.maker.get(v) in post}
         wanted = [*self.news, self.stop, *[v for k, v in enumerate(self.rows) if k not in post_rows]]
-        wanted += [v for _, t in core_terms for v in ([t] if type(t) is Var else sources(t))]
+        wanted += [v for _, t in core_terms for v in (sources(t) if type(t) is Eqn else [t])]
         late_reads = {v for q in post for v in sources(q)} | {t for _, t in post_terms}
         behind = self._needed(late_reads, self._from_core(post, stuck, late_reads))
         late_reads |= {v for q in behind if q in stuck for v in q.outputs}
@@ -141,7 +141,7 @@ class _Splitter:
     def _stuck(self):
         """Equations that run step by step: they feed states, or cannot run for many steps, or feed such ones."""
         needed = {v for v in (*self.news, self.stop) if type(v) is Var}
-        needed |= {v for _, t in self.terms if type(t) is not Var for v in sources(t)}
+        needed |= {v for _, t in self.terms if type(t) is Eqn for v in sources(t)}
         stuck = set()
         for q in reversed(self.changing):
             if any(v in needed for v in q.outputs) and self._is_stateful(q) or not self._batchable(q):
@@ -174,7 +174,7 @@ class _Splitter:
 
     def _read_early(self, stuck):
         """Values that the core reads, directly or not."""
-        core = [*self.news, self.stop, *[v for _, t in self.terms if type(t) is not Var for v in sources(t)]]
+        core = [*self.news, self.stop, *[v for _, t in self.terms if type(t) is Eqn for v in sources(t)]]
         early = {v for v in core if type(v) is Var}
         for q in reversed(self.eqns):
             if q in stuck or any(v in early for v in q.outputs):
@@ -212,16 +212,27 @@ class _Splitter:
 
     # ----------------------------------------------------------------------------------------- invariant
     def _invariant(self, stages):
-        """Costly results of constants that the stages read: computed once, kept in memory."""
-        kept = []
-        for stage in stages:
-            reads = {v: None for q in stage for v in sources(q) if any(o in self.varying for o in q.outputs)}
-            reads.update((v, None) for v in (*self.news, *self.rows, *[t for _, t in self.terms]) if type(v) is Var)
-            kept += [v for v in reads if self._is_costly_invariant(v)]
-        kept = list(dict.fromkeys(kept))
-        behind = set(self._needed(kept))
-        rest = [[q for q in stage if not any(v in kept for v in q.outputs)] for stage in stages]
-        return kept, [q for q in self.eqns if q in behind], rest
+        """Costly results of constants that the stages read, directly or not: computed once, kept in memory."""
+        more = set()
+        while True:
+            found = [self._live(stage, more) for stage in stages]
+            reads = dict.fromkeys(v for _, reads in found for v in reads)
+            kept = [v for v in reads if v in more or self._is_costly_invariant(v)]
+            once = {v for k in kept for v in self.maker[k].outputs}
+            if all(v in kept for v in reads if v in once):  # what runs once gives all of its results that are read
+                behind = set(self._needed(kept))
+                return kept, [q for q in self.eqns if q in behind], [live for live, _ in found]
+            more |= once
+
+    def _live(self, stage, more):
+        """Equations of a stage that are not kept from before the first step, and what they read, in order."""
+        reads = dict.fromkeys(v for v in (*self.news, self.stop, *self.rows, *[t for _, t in self.terms]) if type(v) is Var)
+        live = []
+        for q in reversed(stage):
+            if any(v in self.varying or v in reads and v not in more and not self._is_costly_invariant(v) for v in q.outputs):
+                live.append(q)
+                reads.update(dict.fromkeys(sources(q)))
+        return live[::-1], reads
 
     def _is_costly_invariant(self, v):
         q = self.maker.get(v)
