@@ -31,7 +31,7 @@ def optimise(tape):
 
 def optimise_loop(loop):
     """Simplify the step of a loop; remembered for each structure."""
-    key = loop.key()
+    key = loop.key
     found = _LOOPS.get(key)
     if found is None:
         found = _LOOPS[key] = dataclasses.replace(loop, step=optimise(loop.step))
@@ -153,7 +153,7 @@ def _operand(v):
 
 
 def _hashable(p):
-    return p.key() if hasattr(p, "key") else p
+    return p.key if hasattr(p, "key") else p
 
 
 def _same_type(found, v, env):

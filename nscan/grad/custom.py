@@ -17,7 +17,7 @@ from nscan.array import as_array, astype
 from nscan.grad.reverse import backward, literal_or, spread_active, total
 from nscan.interpret import evaluate, run_equations
 from nscan.primitive import TABLE, bind, custom, full, same_shape, shape_text, zeros_like
-from nscan.tape import Lit, Tape, Var, key
+from nscan.tape import Lit, Tape, Var
 from nscan.trace import StepTrace, Traced
 
 
@@ -39,9 +39,10 @@ class Rule:
     middle: int
     args: int
 
+    @property
     def key(self):
-        """Return what tells two rules apart."""
-        return key(self.tape), self.outs, self.middle, self.args
+        """What tells two rules apart."""
+        return self.tape.key, self.outs, self.middle, self.args
 
     def tapes(self):
         """Tapes inside, for printing and for passes."""
