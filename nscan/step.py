@@ -209,7 +209,7 @@ def _finish(call, traced, news):
             new_states += [new, *states[k:k + depth - 1]]
             k += depth
         results = [*new_states, *outs, *([] if stop is None else [stop])]
-        tape, captured = trace.finish(results)
+        tape, captured = trace.finish(results, stable=True)
     given = [x if hasattr(x, "dtype") else as_operand(x) for x in call.constants if _is_operand(x)]
     names = tuple(c.name for c in call.carries for _ in c.initial)
     _check_row_sizes(call, tape, tape.outputs[len(new_states):len(new_states) + len(outs)], outs)

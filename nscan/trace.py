@@ -15,6 +15,7 @@ import numpy as np
 
 from nscan import errors
 from nscan.content import Content
+from nscan.optimise import optimise
 from nscan.places import user_place
 from nscan.primitive import _BIND, TABLE, Point
 from nscan.state import HOOKS, STATE, rules
@@ -282,8 +283,14 @@ class StepTrace(Trace):
         self.originals.append((x, None))
         return var
 
-    def finish(self, outputs):
-        """Close the tape: its inputs are the declared ones, then the captured ones.
+    def finish(self, outputs, stable=False):
+        """Close the tape: its inputs are the declared ones, then the captured ones; simplified, once for each structure.
+
+        Parameters
+        ----------
+        outputs : list
+        stable : bool
+            Whether formulas may be rewritten (`nscan.rewrites`): in a step of the user, not in what is derived from it.
 
         Returns
         -------
@@ -299,10 +306,11 @@ class StepTrace(Trace):
                     "the written values everywhere: make it a traced array first, z = ns.array(z), or a state"
                 )
         inputs = (*self.inputs, *[v for _, v in self.captured])
-        key = tuple([(v.id, v.dtype, shape_key(v.shape)) for v in inputs]), tuple(self.record), tuple(map(operand_key, outs))
+        key = (tuple([(v.id, v.dtype, shape_key(v.shape)) for v in inputs]), tuple(self.record), tuple(map(operand_key, outs)),
+               stable)
         tape = _TAPES.get(key)
         if tape is None:
-            tape = remember(_TAPES, key, Tape(inputs, tuple(self.eqns), outs), 1000)
+            tape = remember(_TAPES, key, optimise(Tape(inputs, tuple(self.eqns), outs), stable), 1000)
         return tape, [x for x, _ in self.captured]
 
 

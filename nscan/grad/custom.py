@@ -170,7 +170,7 @@ class _Custom:
             inputs = [trace.new_input(tuple(x.shape), x.dtype, not x.shape, f"an argument of {self.__name__!r}") for x in arrays]
             outs, structure = tree.flatten(function(inputs))
             outs = [as_array(edge.leaf(x, f"what {what} of {self.__name__!r} returns")) for x in outs]
-            tape, captured = trace.finish(outs)
+            tape, captured = trace.finish(outs, stable=True)
         if any(isinstance(x, Traced) and not any(x is d for d in sizes) for x, _ in trace.originals):
             raise errors.TracedValueError(f"{what} of {self.__name__!r} closes over a traced array, whose derivative would be "
                                           "lost; make it an argument of the function")

@@ -15,7 +15,7 @@ from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import RESIDUAL, Loop, Tape, Var, remember
+from nscan.tape import RESIDUAL, Loop, Tape, Var, remember, uses
 from nscan.trace import StepTrace, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
@@ -123,8 +123,9 @@ class _Builder:
         """Return the Adjoint; `whole` is that for cotangents of all rows, whose forward loop serves too."""
         if whole is None:
             demanded = []
-            self._trace_backward(None, demanded)
-            kept = self._choose(demanded)
+            tape, used, _ = self._trace_backward(None, demanded)
+            read = uses(tape)
+            kept = self._choose([v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read])
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
