@@ -11,9 +11,7 @@ from nscan import errors
 from nscan.places import is_literal, scipy_caller, user_place
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
 from nscan.tape import Lit, locate
-from nscan.trace import CLASS, KINDS, REFUSED, Traced, check_array, current_step
-
-WEAK = {int: int, float: float, complex: complex}
+from nscan.trace import CLASS, KINDS, REFUSED, WEAK, Traced, check_array, current_step
 
 
 class TracedArray(Traced):
@@ -366,6 +364,10 @@ def check_known(dtype, what):
 
 def apply_ufunc(row, inputs):
     """Apply a pointwise row as NumPy applies its ufunc: promotion, weak Python numbers, broadcasting."""
+    home = next((x.home for x in inputs if isinstance(x, Traced)), None)
+    out = None if home is None else home.elementwise(row, inputs)
+    if out is not None:
+        return out
     inputs = [x if isinstance(x, Traced) else as_operand(x) for x in inputs]
     types = tuple([WEAK.get(x.weak, x.dtype) if isinstance(x, Traced) else x.dtype if hasattr(x, "dtype") else
                    WEAK.get(type(x), BOOL) for x in inputs])
@@ -382,6 +384,8 @@ def apply_ufunc(row, inputs):
     out = bind(row, operands)
     if type(types[0]) is type and type(types[-1]) is type:
         mark_weak(out, inputs)
+    elif home is not None and home.symbolic:
+        home.learn(row, inputs, operands, out)
     return out
 
 
@@ -454,6 +458,10 @@ def _operator(name, reverse=False, in_place=False):
 
 
 def _binary(name, a, b):
+    if name not in FRONT_OPERATORS:
+        out = (a if isinstance(a, TracedArray) else b).home.elementwise(TABLE[name], (a, b))
+        if out is not None:
+            return out
     other = b if isinstance(a, TracedArray) else a
     if isinstance(other, (str, bytes, dict, set)) or other is None:
         return NotImplemented

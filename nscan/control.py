@@ -121,7 +121,7 @@ def _trace_branch(fn, leaves, structure, dtypes=None):
         found = [x.dtype for x in outs]
         if dtypes is not None:
             outs = [astype(x, d) for x, d in zip(outs, dtypes)]
-        tape, captured = trace.finish(outs)
+        tape, captured = trace.finish(outs, stable=True)
     return tape, out_tree, found, captured
 
 

@@ -178,7 +178,7 @@ class _Watch:
         names = loop.state_names or ["state"] * loop.states
         kinds = ["sequence"] * len(seqs) + list(names) + ["sum"] * len(sums) + ["constant"] * len(consts)
         types = [_type(x) for x in (*seqs, *states, *sums, *consts)]
-        seen = self.seen.setdefault(loop.key(), [loop, tuple(zip(kinds, types)), steps, 0])
+        seen = self.seen.setdefault(loop.key, [loop, tuple(zip(kinds, types)), steps, 0])
         seen[3] += 1
 
 

@@ -1,44 +1,32 @@
-"""Tape to tape: equal equations once, dead ones never, algebra that changes no bit, fused multiply-adds.
+"""Tape to tape: equal equations once, dead ones never, algebra that changes no bit, and stable formulas.
 
-Runs once for each structure, before differentiation, so that whatever it decides about rounding is decided for
-the forward and the backward pass alike.
+Runs once for each structure, where a trace ends: on the user's steps before they are differentiated, so that whatever it
+decides about rounding is decided for the forward and the backward pass alike, and on derived steps.
 """
 
-import dataclasses
-
-import numpy as np
-
 from nscan.primitive import TABLE
-from nscan.tape import Cond, Eqn, Lit, Loop, Tape, Var
+from nscan.rewrites import is_number, rewrite
+from nscan.tape import Eqn, Lit, Tape, Var, operand_key, params_key
 
-MAY_FAIL = {"same_size"}
+# Rows that cannot fail; others stay, since the Python loop would raise what they raise.
+NEVER_FAIL = {"reshape", "transpose", "broadcast_to", "fill", "matmul"}
 
 
-def optimise(tape):
+def optimise(tape, stable=False):
     """Simplify a tape.
 
     Parameters
     ----------
     tape : Tape
+    stable : bool
+        Whether formulas may be rewritten (`nscan.rewrites`).
 
     Returns
     -------
     Tape
         With the same inputs, and outputs of the same types.
     """
-    return remove_dead(_Simplifier(tape).run())
-
-
-def optimise_loop(loop):
-    """Simplify the step of a loop; remembered for each structure."""
-    key = loop.key()
-    found = _LOOPS.get(key)
-    if found is None:
-        found = _LOOPS[key] = dataclasses.replace(loop, step=optimise(loop.step))
-    return found
-
-
-_LOOPS = {}
+    return remove_dead(_Simplifier(tape, stable).run())
 
 
 def remove_dead(tape):
@@ -46,148 +34,108 @@ def remove_dead(tape):
     needed = {v for v in tape.outputs if type(v) is Var}
     kept = []
     for q in reversed(tape.eqns):
-        if any(v in needed for v in q.outputs) or q.row.name in MAY_FAIL:
+        if may_fail(q) or any(v in needed for v in q.outputs):
             kept.append(q)
             needed.update(v for v in q.inputs if type(v) is Var)
             needed.update(d for v in (*q.inputs, *q.outputs) for d in v.shape if type(d) is Var)
     return Tape(tape.inputs, tuple(reversed(kept)), tape.outputs)
 
 
-class _Simplifier:
-    """Rebuilds a tape equation by equation."""
+def may_fail(q):
+    """Whether an equation can stop a loop with an error."""
+    row = q.row
+    if row.kind == "pointwise":
+        return "power" in row.name and q.outputs[0].dtype.kind in "iu"
+    if row.name == "index":
+        return not q.params["spec"].is_static
+    return row.kind != "reduction" and row.name not in NEVER_FAIL
 
-    def __init__(self, tape):
+
+class _Simplifier:
+    """Rebuilds a tape equation by equation.
+
+    Attributes
+    ----------
+    maker : dict
+        New Var to the new equation that makes it.
+    softmaxes : dict
+        See `nscan.rewrites`.
+    """
+
+    def __init__(self, tape, stable):
         self.tape = tape
-        self.env = {}
+        self.stable = stable
+        self.env = {v: v for v in tape.inputs}
         self.maker = {}
         self.seen = {}
+        self.softmaxes = {}
         self.eqns = []
-        self.count = 1 + max((v.id for q in tape.eqns for v in q.outputs), default=0) + len(tape.inputs)
+        self.where = None
+        self.count = max([v.id for v in tape.inputs] + [v.id for q in tape.eqns for v in q.outputs], default=0)
 
     def run(self):
         """Return the simplified tape."""
-        for v in self.tape.inputs:
-            self.env[v] = v
         for q in self.tape.eqns:
             self._equation(q)
-        self._fuse()
         return Tape(self.tape.inputs, tuple(self.eqns), tuple(self.read(v) for v in self.tape.outputs))
 
     def read(self, v):
         """Value that stands for an old one."""
         return v if type(v) is Lit else self.env[v]
 
-    def new(self, v):
-        """Make the Var of a kept output."""
-        self.count += 1
-        return Var(tuple(d if type(d) is int else self.env.get(d, d) for d in v.shape), v.dtype, self.count)
-
     def _equation(self, q):
-        inputs = tuple(self.read(v) for v in q.inputs)
-        params = {k: _inside(p) for k, p in q.params.items()}
-        found = simplify(q, inputs, params, self.maker)
-        if found is not None and _same_type(found, q.outputs[0], self.env):
+        self.where = q.where
+        inputs = tuple([v if type(v) is Lit else self.env[v] for v in q.inputs])
+        found = simplify(q, inputs, self.maker)
+        if found is None and self.stable and q.outputs and q.outputs[0].dtype.kind == "f":
+            found = rewrite(q.row.name, inputs, self)
+        if found is not None and found.dtype == q.outputs[0].dtype and tuple(found.shape) == self._shape(q.outputs[0]):
             self.env[q.outputs[0]] = found
             return
-        key = (q.row.name, tuple(_operand(v) for v in inputs), tuple((k, _hashable(p)) for k, p in params.items()),
-               tuple(self.env.get(d, d) if type(d) is Var else d for d in q.outputs[0].shape) if q.outputs else ())
+        made = self._append(q.row, inputs, q.params, q.outputs)
+        self.env.update(zip(q.outputs, made))
+
+    def _shape(self, v):
+        return tuple([d if type(d) is int else self.env.get(d, d) for d in v.shape])
+
+    def emit(self, name, inputs, **params):
+        """Append an equation with one output and return that."""
+        row, inputs = TABLE[name], tuple(inputs)
+        (shape, dtype), = row.infer(*inputs, **params)
+        return self._append(row, inputs, params, (Var(shape, dtype, 0),))[0]
+
+    def _append(self, row, inputs, params, like):
+        """Append an equation, unless there is an equal one; its outputs."""
+        key = row, params_key(params), *map(operand_key, inputs), *[self._shape(v) for v in like]
         known = self.seen.get(key)
         if known is not None:
-            self.env.update(zip(q.outputs, known))
-            return
-        for v in reversed(q.outputs):
-            self.env[v] = self.new(v)
-        outputs = tuple(self.env[v] for v in q.outputs)
-        made = Eqn(q.row, inputs, outputs, params, q.where)
+            return known
+        outputs = [None] * len(like)
+        for k in reversed(range(len(like))):  # the size of an output may be a later output
+            self.count += 1
+            outputs[k] = self.env[like[k]] = Var(self._shape(like[k]), like[k].dtype, self.count)
+        made = Eqn(row, inputs, tuple(outputs), params, self.where)
         self.eqns.append(made)
-        self.seen[key] = outputs
         self.maker.update((v, made) for v in outputs)
-
-    def _fuse(self):
-        """Turn a product that only one sum reads into a fused multiply-add."""
-        uses = {}
-        for q in self.eqns:
-            for v in q.inputs:
-                if type(v) is Var:
-                    uses[v] = uses.get(v, 0) + 1
-        for v in self.tape.outputs:
-            v = self.read(v)
-            if type(v) is Var:
-                uses[v] = uses.get(v, 0) + 2
-        out, gone = [], set()
-        for q in self.eqns:
-            product = self._product(q, uses)
-            if product is None:
-                out.append(q)
-                continue
-            k, p, negative = product
-            gone.add(p)
-            out.append(Eqn(TABLE["fma" if not negative else "fnma"], (*p.inputs, q.inputs[1 - k]), q.outputs, {}, q.where))
-        self.eqns = [q for q in out if q not in gone]
-
-    def _product(self, q, uses):
-        """Return (operand, product equation, whether it is subtracted) where a sum can take in a product."""
-        if q.row.name not in ("add", "subtract") or q.outputs[0].dtype.kind != "f":
-            return None
-        for k in (1, 0):
-            v = q.inputs[k]
-            p = self.maker.get(v) if type(v) is Var else None
-            if p is None or p.row.name != "multiply" or uses.get(v) != 1 or q.row.name == "subtract" and k == 0:
-                continue
-            if v.shape == q.outputs[0].shape:
-                return k, p, q.row.name == "subtract"
-        return None
+        self.seen[key] = made.outputs
+        return made.outputs
 
 
-def _inside(p):
-    """Simplify the tapes in a parameter."""
-    if isinstance(p, Loop):
-        return optimise_loop(p)
-    if isinstance(p, Cond):
-        return dataclasses.replace(p, then=optimise(p.then), other=optimise(p.other))
-    return p
-
-
-def _operand(v):
-    return v if type(v) is Var else ("lit", v.dtype, repr(v.value))
-
-
-def _hashable(p):
-    return p.key() if hasattr(p, "key") else p
-
-
-def _same_type(found, v, env):
-    shape = tuple(env.get(d, d) if type(d) is Var else d for d in v.shape)
-    return tuple(found.shape) == shape and found.dtype == v.dtype
-
-
-def is_number(v, value, maker):
-    """Whether a value is a constant number in every element."""
-    if type(v) is Lit:
-        return bool(v.value == value) and not (value == 0 and v.dtype.kind == "f" and np.signbit(v.value))
-    q = maker.get(v)
-    if q is not None and q.row.name in ("fill", "broadcast_to", "reshape"):
-        return is_number(q.inputs[0], value, maker)
-    return False
-
-
-def simplify(q, inputs, params, maker):
-    """Return an existing value that equals an equation's output bit by bit (but for the sign of zero), or None."""
+def simplify(q, inputs, maker):
+    """Return an existing value that equals an equation's output bit by bit, or None."""
     name = q.row.name
     x = inputs[0] if inputs else None
     before = maker.get(x) if type(x) is Var else None
-    if name in ("add", "subtract", "multiply", "divide"):
-        return _arithmetic(name, inputs, maker)
+    if name in _ARITHMETIC:
+        return _arithmetic(name, *inputs, maker)
     if name in ("positive", "copy"):
         return x
     if name == "negative" and before is not None and before.row.name == "negative":
         return before.inputs[0]
-    if name in ("conjugate", "real") and x.dtype.kind != "c":
-        return x
-    if name == "cast" and x.dtype == params["dtype"]:
+    if name in ("conjugate", "real") and x.dtype.kind != "c" or name == "cast" and x.dtype == q.params["dtype"]:
         return x
     if name == "transpose":
-        return _transpose(x, params, before)
+        return _transpose(x, q.params["perm"], before)
     if name in ("reshape", "broadcast_to") and tuple(x.shape) == tuple(q.outputs[0].shape):
         return x
     if name == "select" and inputs[1] is inputs[2]:
@@ -195,22 +143,26 @@ def simplify(q, inputs, params, maker):
     return None
 
 
-def _arithmetic(name, inputs, maker):
-    a, b = inputs
-    neutral = 0 if name in ("add", "subtract") else 1
-    if is_number(b, neutral, maker):
+# Numbers that change nothing on the right, and on the left: adding 0.0 changes -0.0, so floats add -0.0 only.
+_ARITHMETIC = {"add": (0, 0), "subtract": (0, None), "multiply": (1, 1), "divide": (1, None)}
+
+
+def _arithmetic(name, a, b, maker):
+    right, left = _ARITHMETIC[name]
+    if name == "add" and a.dtype.kind in "fc":
+        return None
+    if is_number(b, right, maker):
         return a
-    if name in ("add", "multiply") and is_number(a, neutral, maker):
+    if left is not None and is_number(a, left, maker):
         return b
     return None
 
 
-def _transpose(x, params, before):
-    perm = params["perm"]
+def _transpose(x, perm, before):
     if perm == tuple(range(len(perm))):
         return x
     if before is not None and before.row.name == "transpose":
         first = before.params["perm"]
-        if tuple(first[k] for k in perm) == tuple(range(len(perm))):
+        if tuple([first[k] for k in perm]) == tuple(range(len(perm))):
             return before.inputs[0]
     return None

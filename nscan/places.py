@@ -1,34 +1,61 @@
 """Places in the user's code: which frame an equation was made in, and what SciPy was asked for."""
 
 import sys
+from opcode import opmap
 
 import numpy as np
 
 from nscan.state import STATE
+from nscan.tape import Place
 
-_OURS = {}
-_LITERALS = {}
 _ROOTS = tuple(m.__file__.rpartition("/")[0] for m in (np,)) + (__file__.rpartition("/")[0],)
+# For each code object seen, by id: its places by instruction if it is the user's, else None. `_KEPT` keeps the ids valid.
+_PLACES, _KEPT, _LIMIT = {}, [], 100_000
+# For each code object of the user's, by id: the ids of its constants.
+_LITERALS = {}
 
 
-def user_place():
-    """Return (code object, instruction) of the innermost frame outside of nscan and NumPy.
+def user_place(depth=2):
+    """Return the `Place` in the innermost frame outside of nscan and NumPy, `depth` frames above or farther.
 
     While a tape is replayed or differentiated, its equations say where they were made.
     """
     if STATE.where is not None:
         return STATE.where
-    frame = sys._getframe(2)
+    frame = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
-        ours = _OURS.get(code)
-        if ours is None:
-            name = code.co_filename
-            ours = _OURS[code] = not is_users(name)
-        if not ours:
-            return code, frame.f_lasti
+        places = _PLACES.get(id(code), code)
+        if places is code:
+            places = _enter(code)
+        if places is not None:
+            instruction = frame.f_lasti
+            found = places.get(instruction)
+            return found if found is not None else _place(code, places, instruction)
         frame = frame.f_back
     return None
+
+
+def _place(code, places, instruction):
+    """Make the place of an instruction; once Python has specialised it, the frame stands at one of its cache entries."""
+    start, text = instruction, code.co_code
+    while start > 0 and text[start] == opmap.get("CACHE"):
+        start -= 2
+    found = places.get(start)
+    if found is None:
+        found = places[start] = Place(code, start)
+    places[instruction] = found
+    return found
+
+
+def _enter(code):
+    if len(_KEPT) >= _LIMIT:
+        _PLACES.clear()
+        _LITERALS.clear()
+        _KEPT.clear()
+    _KEPT.append(code)
+    _PLACES[id(code)] = {} if is_users(code.co_filename) else None
+    return _PLACES[id(code)]
 
 
 def is_literal(x):
@@ -37,15 +64,17 @@ def is_literal(x):
     The tape may hold such a number; one that the code was given is an operand of the loop, and may change.
     """
     frame = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
+    while frame is not None:
+        code = frame.f_code
+        if id(code) not in _PLACES:
+            _enter(code)
+        if _PLACES[id(code)] is not None:
+            found = _LITERALS.get(id(code))
+            if found is None:
+                found = _LITERALS[id(code)] = {id(c) for c in code.co_consts}
+            return id(x) in found
         frame = frame.f_back
-    if frame is None:
-        return False
-    code = frame.f_code
-    found = _LITERALS.get(code)
-    if found is None:
-        found = _LITERALS[code] = {id(c) for c in code.co_consts}
-    return id(x) in found
+    return False
 
 
 def is_users(file):

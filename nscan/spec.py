@@ -2,11 +2,13 @@
 
 import dataclasses
 import inspect
+import types
 
 import numpy as np
 
 from nscan import errors, tree
 from nscan.array import as_operand
+from nscan.tape import remember
 from nscan.trace import Traced, check_array
 
 
@@ -205,16 +207,34 @@ def steps(n):
     return int(n)
 
 
+_SIGNATURES = {}
+
+
+def _signature(fn):
+    """Return the signature of a callable (None if it has none) and the numbers of arguments known to fit; plain functions once."""
+    plain = type(fn) is types.FunctionType and not fn.__dict__
+    key = (fn.__code__, fn.__defaults__ and len(fn.__defaults__), *(fn.__kwdefaults__ or ())) if plain else None
+    found = _SIGNATURES.get(key)
+    if found is None:
+        try:
+            found = inspect.signature(fn), set()
+        except (TypeError, ValueError):
+            found = None, set()
+        if plain:
+            remember(_SIGNATURES, key, found, 1000)
+    return found
+
+
 def check_arity(fn, arguments):
     """Raise unless the function accepts that many positional arguments."""
     if not callable(fn):
         raise errors.SpecError(f"the step is a {type(fn).__name__} object, not a function")
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
+    signature, fitting = _signature(fn)
+    if signature is None or len(arguments) in fitting:
         return
     try:
         signature.bind(*arguments)
+        fitting.add(len(arguments))
     except TypeError as error:
         name = getattr(fn, "__name__", type(fn).__name__)
         listed = ", ".join(arguments) or "nothing"
@@ -223,11 +243,10 @@ def check_arity(fn, arguments):
 
 def parameter_names(fn, count):
     """Names of the first parameters of a function, as many as it has; None where it has no name."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
+    signature = _signature(fn)[0]
+    if signature is None:
         return [None] * count
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return (names + [None] * count)[:count]
 
 

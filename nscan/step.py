@@ -12,7 +12,7 @@ import numpy as np
 from nscan import errors
 from nscan.array import as_operand, astype
 from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
-from nscan.tape import RESIDUAL, Lit, Loop, key, locate
+from nscan.tape import RESIDUAL, Lit, Loop, locate, remember
 from nscan.trace import StepTrace, Traced, check_array, current_step
 
 # Number of steps of a loop that only its condition ends.
@@ -209,14 +209,23 @@ def _finish(call, traced, news):
             new_states += [new, *states[k:k + depth - 1]]
             k += depth
         results = [*new_states, *outs, *([] if stop is None else [stop])]
-        tape, captured = trace.finish(results)
+        tape, captured = trace.finish(results, stable=True)
     given = [x if hasattr(x, "dtype") else as_operand(x) for x in call.constants if _is_operand(x)]
     names = tuple(c.name for c in call.carries for _ in c.initial)
     _check_row_sizes(call, tape, tape.outputs[len(new_states):len(new_states) + len(outs)], outs)
-    loop = Loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), stop=stop is not None,
-                reverse=call.reverse, name=call.name, state_names=names)
+    loop = _loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), 0, 0, stop is not None, call.reverse,
+                 call.name, names)
     initial = [v for c in call.carries for v in c.values()]
     return Traced_(loop, [*initial, *given, *captured], captured, [x for x, _ in trace.originals])
+
+
+_LOOPS = {}
+
+
+def _loop(*fields):
+    """Return the loop with these fields, the same object every time."""
+    found = _LOOPS.get(fields)
+    return remember(_LOOPS, fields, Loop(*fields)) if found is None else found
 
 
 def _check_row_sizes(call, tape, rows, outs):
@@ -234,7 +243,7 @@ def _is_operand(x):
     return hasattr(x, "dtype") or not (isinstance(x, (bool, int, float, complex, str, bytes)) or callable(x) or x is None)
 
 
-_SEEN = set()
+_SEEN = {}
 
 
 def _check_hidden_state(call, made):
@@ -244,19 +253,16 @@ def _check_hidden_state(call, made):
     """
     if current_step() is not None:
         return
-    seen = hash((tuple([_code(f) for f in call.functions]), key(made.loop.step)))
+    seen = (made.loop, *[_code(f) for f in call.functions])
     if seen in _SEEN:
         return
     traced, news = _trace_once(call)
     again = _finish(call, traced, news)
-    same = key(again.loop.step) == key(made.loop.step) and all(_equal(a, b) for a, b in zip(made.captured, again.captured))
-    if not same:
+    if again.loop.key != made.loop.key or not all(_equal(a, b) for a, b in zip(made.captured, again.captured)):
         raise errors.HiddenStateError(
             f"{call.name!r} gives other numbers when it is called again (np.random, a counter, a clock); the step is traced "
             "once, so its first draw would be repeated: draw before the loop and pass the draws as a sequence")
-    if len(_SEEN) > 100_000:
-        _SEEN.clear()
-    _SEEN.add(seen)
+    remember(_SEEN, seen, True)
 
 
 def _code(function):

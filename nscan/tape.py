@@ -5,6 +5,7 @@ Shapes hold ints, or a `Var` where a size is known only at run time (a 0-d int64
 """
 
 import dataclasses
+import functools
 import linecache
 
 import numpy as np
@@ -32,13 +33,14 @@ class Var:
 class Lit:
     """A number that is part of the code: an exponent, 0, 1, a constant of a derivative rule."""
 
-    __slots__ = ("value", "dtype")
+    __slots__ = ("value", "dtype", "key")
     shape = ()
     ndim = 0
 
     def __init__(self, value, dtype):
         self.dtype = np.dtype(dtype)
         self.value = np.asarray(value, self.dtype)[()]
+        self.key = self.dtype, self.value.tobytes()
 
     def __repr__(self):
         return f"{self.value}"
@@ -75,6 +77,22 @@ class Eqn:
         return f"{left} = {self.row.name}{params} {' '.join(map(repr, self.inputs))}"
 
 
+class Key:
+    """What tells a structure apart from others: its hash is computed once, and a key equals itself at once."""
+
+    __slots__ = ("items", "hash")
+
+    def __init__(self, items):
+        self.items = items
+        self.hash = hash(items)
+
+    def __hash__(self):
+        return self.hash
+
+    def __eq__(self, other):
+        return self is other or type(other) is Key and self.hash == other.hash and self.items == other.items
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tape:
     """Equations in order, from inputs to outputs.
@@ -99,6 +117,15 @@ class Tape:
                 for tape in getattr(part, "tapes", tuple)():
                     lines += [f"    | {line}" for line in str(tape).splitlines()]
         return "\n".join([*lines, "outputs " + ", ".join(map(repr, self.outputs))])
+
+    @functools.cached_property
+    def key(self):
+        """What tells two tapes apart: rows, dtypes, shapes, structure and literals.
+
+        Arrays and numbers that the step captured are inputs of the tape, so their values are not in the key.
+        """
+        inputs = tuple([(v.id, v.dtype, shape_key(v.shape)) for v in self.inputs])
+        return Key((inputs, tuple(map(_eqn_key, self.eqns)), tuple(map(operand_key, self.outputs))))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,10 +164,20 @@ class Loop:
     name: str = "step"
     state_names: tuple = ()
 
+    @functools.cached_property
     def key(self):
-        """Return what tells two loops apart, without names."""
-        return (key(self.step), self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
-                self.reverse)
+        """What tells two loops apart, without names."""
+        return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
+                    self.reverse))
+
+    @functools.cached_property
+    def bare(self):
+        """The loop without hidden rows."""
+        if not self.hidden:
+            return self
+        states, sums, rows, _, stop = self.split_step_outputs(self.step.outputs)
+        outputs = (*states, *sums, *rows, *([stop] if self.stop else []))
+        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0)
 
     def tapes(self):
         """Tapes inside, for printing and for passes."""
@@ -188,9 +225,10 @@ class Cond:
     then: Tape
     other: Tape
 
+    @functools.cached_property
     def key(self):
-        """Return what tells two conditionals apart."""
-        return key(self.then), key(self.other)
+        """What tells two conditionals apart."""
+        return Key((self.then.key, self.other.key))
 
     def tapes(self):
         """Tapes inside, for printing and for passes."""
@@ -268,31 +306,27 @@ def check(tape):
     return tape
 
 
-def key(tape):
-    """Return what tells two tapes apart: rows, dtypes, shapes, structure and literals, as a hashable tuple.
-
-    Arrays and numbers that the step captured are inputs of the tape, so their values are not in the key.
-    """
-    inputs = tuple((v.id, v.dtype, _shape_key(v.shape)) for v in tape.inputs)
-    return inputs, tuple(map(_eqn_key, tape.eqns)), tuple(map(_operand_key, tape.outputs))
-
-
-def _shape_key(shape):
-    return tuple(d if type(d) is not Var else ("v", d.id) for d in shape)
+def shape_key(shape):
+    """Hashable form of a shape, sizes known only at run time by number."""
+    for d in shape:
+        if type(d) is not int:
+            return tuple([("v", d.id) if type(d) is Var else d for d in shape])
+    return shape
 
 
-def _operand_key(v):
-    return v.id if type(v) is Var else ("lit", v.dtype, repr(v.value))
+def operand_key(v):
+    """Hashable form of an operand: the number of a Var, the content of a Lit."""
+    return v.id if type(v) is Var else v.key
+
+
+def params_key(params):
+    """Hashable form of the parameters of an equation."""
+    return tuple([(k, getattr(p, "key", p)) for k, p in params.items()]) if params else ()
 
 
 def _eqn_key(eqn):
-    params = eqn.params
-    return (
-        eqn.row.name,
-        tuple(v.id if type(v) is Var else ("lit", v.dtype, repr(v.value)) for v in eqn.inputs),
-        tuple((k, p.key() if hasattr(p, "key") else p) for k, p in params.items()) if params else (),
-        eqn.outputs[0].id if eqn.outputs else -1,
-    )
+    return (eqn.row.name, tuple(map(operand_key, eqn.inputs)), params_key(eqn.params),
+            eqn.outputs[0].id if eqn.outputs else -1)
 
 
 def remember(cache, key, value, limit=10_000):
@@ -319,11 +353,21 @@ class Where:
         return linecache.getline(self.file, self.line).strip()
 
 
+class Place:
+    """An instruction of the user's code, one object for each: what an equation keeps to say where it was made."""
+
+    __slots__ = ("code", "instruction")
+
+    def __init__(self, code, instruction):
+        self.code = code
+        self.instruction = instruction
+
+
 def locate(where):
-    """Turn the (code object, instruction) that an equation keeps into a `Where`; None if it has none."""
+    """Turn the `Place` that an equation keeps into a `Where`; None if it has none."""
     if where is None or isinstance(where, Where):
         return where
-    code, instruction = where
+    code, instruction = where.code, where.instruction
     line = code.co_firstlineno
     for start, end, number in code.co_lines():
         if start <= instruction < end and number is not None:

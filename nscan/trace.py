@@ -15,12 +15,13 @@ import numpy as np
 
 from nscan import errors
 from nscan.content import Content
+from nscan.optimise import optimise
 from nscan.places import user_place
 from nscan.primitive import _BIND, TABLE, Point
 from nscan.state import HOOKS, STATE, rules
-from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate
+from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate, operand_key, params_key, remember, shape_key
 
-SPECIAL = (0, 1, -1, 2, 0.5)
+SPECIAL = frozenset((0, 1, -1, 2, 0.5))
 KINDS = "biufc"
 REFUSED = {"f": (2, 16), "c": (32,)}
 
@@ -76,6 +77,9 @@ class Trace:
 
     symbolic = False
 
+    def elementwise(self, row, inputs):
+        """Apply an elementwise row on the short way; None where there is none (see `StepTrace`)."""
+
     def __init__(self, name=""):
         self.level = STATE.stack[-1].level + 1 if STATE.stack else 1
         self.closed = False
@@ -110,6 +114,7 @@ class StepTrace(Trace):
         self.count = 0
         self.inputs = []
         self.eqns = []
+        self.record = []
         self.captured = []
         self.originals = []
         self._lifted = {}
@@ -155,17 +160,63 @@ class StepTrace(Trace):
         outputs = tuple([self.new_var(shape, dtype) for shape, dtype in outs])
         if row.kind == "loop":
             resolve_sizes(outputs)
-        self.eqns.append(Eqn(row, operands, outputs, params, user_place()))
+        where = user_place()
+        self.eqns.append(Eqn(row, operands, outputs, params, where))
+        self.record += (row, where, params_key(params), *map(operand_key, operands))
         if row.outputs == 1:
             return self.handle(outputs[0])
         return tuple([self.handle(v) for v in outputs])
 
-    def append(self, eqn_row, operands, shape, dtype, where):
-        """Append an equation whose type is known already (the fast path of ufuncs)."""
+    def elementwise(self, row, inputs):
+        """Append an elementwise equation on arrays of this trace and numbers whose types have been met before.
+
+        Returns
+        -------
+        traced array, or None
+            None where something has to be settled first: unknown types, casts, views, arrays of other traces.
+        """
+        types, operands, known = [row], [], CLASS[0]
+        for x in inputs:
+            kind = type(x)
+            if kind is known:
+                if x.home is not self or x.weak is not None:
+                    return None
+                if x.base is not None:
+                    x.sync()
+                operands.append(x.node)
+                types += (x.dtype, x.shape)
+            else:
+                operands.append(x)
+                types.append(NUMBERS.get(kind))
+        found = _ELEMENTWISE.get(tuple(types))
+        if found is None or self.closed:
+            return None
+        shape, dtype, numbers = found
+        for k, convert in numbers:
+            operands[k] = self._lift_number(convert(operands[k]))
         var = Var(shape, dtype, self.count)
         self.count += 1
-        self.eqns.append(Eqn(eqn_row, operands, (var,), {}, where))
-        return self.handle(var)
+        where = user_place(3)
+        self.eqns.append(Eqn(row, tuple(operands), (var,), {}, where))
+        self.record += (row, where, (), *[v.id if type(v) is Var else v.key for v in operands])
+        return known(self, var, shape, dtype)
+
+    def learn(self, row, inputs, operands, out):
+        """Remember the types of an elementwise equation for `elementwise`, if they need no cast and no care."""
+        types, numbers = [row], []
+        for k, (x, operand) in enumerate(zip(inputs, operands)):
+            if isinstance(x, Traced):
+                if x.home is not self or x.weak is not None or x is not operand:
+                    return
+                types += (x.dtype, x.shape)
+            else:
+                token = NUMBERS.get(type(x))
+                if token is None or token is int and operand.dtype.kind not in "fc" or token not in WEAK and token != operand.dtype:
+                    return
+                numbers.append((k, operand.dtype.type))
+                types.append(token)
+        if all(type(d) is int for d in out.shape):
+            remember(_ELEMENTWISE, tuple(types), (out.shape, out.dtype, tuple(numbers)))
 
     def var_of(self, x):
         """Return the Var (or Lit) of anything that may be an operand."""
@@ -208,7 +259,7 @@ class StepTrace(Trace):
         elif isinstance(x, Traced):
             kept = make(x.home, x.node, x.shape, x.dtype, x.value, x.tangent, x.scalar)
         else:
-            content = Content(check_array(x)) if x.flags.writeable and not isinstance(x, np.generic) else None
+            content = Content(check_array(x)) if x.flags.writeable else None
             kept = x if content is None or content.copy is None else content.copy
         self.captured.append((kept, var))
         self.originals.append((x, content))
@@ -221,13 +272,25 @@ class StepTrace(Trace):
 
     def _lift_number(self, x):
         x = x if isinstance(x, np.generic) else np.asarray(x)[()]
-        check_array(x)
-        if STATE.rules or x in SPECIAL or x.dtype.kind == "b":
-            return Lit(x, x.dtype)
-        return self._capture(x)[0]
+        dtype = x.dtype
+        if type(x) not in NUMBERS:
+            check_array(x)
+        if STATE.rules or x in SPECIAL or dtype.kind == "b":
+            return Lit(x, dtype)
+        var = Var((), dtype, self.count)
+        self.count += 1
+        self.captured.append((x, var))
+        self.originals.append((x, None))
+        return var
 
-    def finish(self, outputs):
-        """Close the tape: its inputs are the declared ones, then the captured ones.
+    def finish(self, outputs, stable=False):
+        """Close the tape: its inputs are the declared ones, then the captured ones; simplified, once for each structure.
+
+        Parameters
+        ----------
+        outputs : list
+        stable : bool
+            Whether formulas may be rewritten (`nscan.rewrites`): in a step of the user, not in what is derived from it.
 
         Returns
         -------
@@ -242,8 +305,22 @@ class StepTrace(Trace):
                     f"an array of shape {x.shape} was written to after the step {self.name!r} had used it; the loop would see "
                     "the written values everywhere: make it a traced array first, z = ns.array(z), or a state"
                 )
-        tape = Tape((*self.inputs, *[v for _, v in self.captured]), tuple(self.eqns), outs)
+        inputs = (*self.inputs, *[v for _, v in self.captured])
+        key = (tuple([(v.id, v.dtype, shape_key(v.shape)) for v in inputs]), tuple(self.record), tuple(map(operand_key, outs)),
+               stable)
+        tape = _TAPES.get(key)
+        if tape is None:
+            tape = remember(_TAPES, key, optimise(Tape(inputs, tuple(self.eqns), outs), stable), 1000)
         return tape, [x for x, _ in self.captured]
+
+
+# Tapes by what was traced, places in the user's code included, so that what is derived from a tape is found by identity.
+_TAPES = {}
+# Shape, dtype and numbers to convert of an elementwise equation, by row and types of the operands.
+_ELEMENTWISE = {}
+# Python numbers take the dtype of their partner, NumPy's have their own.
+WEAK = {int: int, float: float, complex: complex}
+NUMBERS = {int: int, float: float, **{np.dtype(t).type: np.dtype(t) for t in ("f4", "f8", "i4", "i8")}}
 
 
 def carries(x):

@@ -62,7 +62,8 @@ def test_the_cases_pass_without_a_fault():
 @contextlib.contextmanager
 def fresh_caches():
     """Forget what was derived before, so that a fault shows, and afterwards what was derived with it."""
-    caches = (loop._ADJOINTS, forward._JOINT, flow._FLOWS, flow._DECIDING, second._ASYMMETRIC, array._RESOLVED, step._SEEN)
+    caches = (loop._ADJOINTS, forward._JOINT, flow._FLOWS, flow._DECIDING, second._ASYMMETRIC, array._RESOLVED, step._SEEN,
+              step._LOOPS, trace._TAPES, trace._ELEMENTWISE)
     for cache in caches:
         cache.clear()
     try:

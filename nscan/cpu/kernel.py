@@ -91,7 +91,7 @@ _KERNELS = {}
 
 def kernel_of(loop):
     """Return the kernel of a loop: planned and compiled once for each structure."""
-    key = loop.key()
+    key = loop.key
     found = _KERNELS.get(key)
     if found is None:
         kernel = planned(loop)

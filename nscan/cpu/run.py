@@ -142,7 +142,7 @@ class LoopRun:
         kernel = self.kernel
         status = np.zeros((len(self.parts), 8), np.int64)
         work = kernel.program.work * int(self.parts[-1, 1] - self.parts[0, 0])
-        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._numbers(), fresh,
+        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._block(), fresh,
                          once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
         launch.run_watched(run)
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
@@ -154,16 +154,17 @@ class LoopRun:
                 self.whole[k] = self._row_array(k, shape, dtype)
                 self.whole[k][:len(old)] = old
 
-    def _numbers(self):
+    def _block(self):
         """Fill addresses, strides and what else changes from call to call into a block of numbers."""
         block = self.layout.template.copy()
         arrays = [*self.arrays, *self.rows(), *self.lasts, *self.sums]
+        numbers = self._numbers()
         first_sum = len(arrays) - len(self.sums)
         shared = -(-self.workspace.ctypes.data // 64) * 64
         for k, key in self.kernel.moving:
             kind = key[0]
             if kind == "address":
-                block[k] = arrays[key[1]].ctypes.data
+                block[k] = numbers.get(key[1]) or arrays[key[1]].ctypes.data
             elif kind == "stride":
                 block[k] = arrays[key[1]].strides[key[2]]
             elif kind == "shared":
@@ -177,6 +178,13 @@ class LoopRun:
             else:
                 block[k] = self.distances[key[1] - first_sum]
         return block
+
+    def _numbers(self):
+        """Lay operands without axes side by side in memory: the address of each."""
+        given = [k for k, x in enumerate(self.arrays) if not x.ndim]
+        self.given = np.frombuffer(b"".join([self.arrays[k].tobytes().ljust(16) for k in given]), np.uint8)
+        first = self.given.ctypes.data
+        return {k: first + 16 * j for j, k in enumerate(given)}
 
     def results(self):
         """Outputs in the order of the loop equation."""

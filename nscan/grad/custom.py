@@ -17,7 +17,7 @@ from nscan.array import as_array, astype
 from nscan.grad.reverse import backward, literal_or, spread_active, total
 from nscan.interpret import evaluate, run_equations
 from nscan.primitive import TABLE, bind, custom, full, same_shape, shape_text, zeros_like
-from nscan.tape import Lit, Tape, Var, key
+from nscan.tape import Lit, Tape, Var
 from nscan.trace import StepTrace, Traced
 
 
@@ -39,9 +39,10 @@ class Rule:
     middle: int
     args: int
 
+    @property
     def key(self):
-        """Return what tells two rules apart."""
-        return key(self.tape), self.outs, self.middle, self.args
+        """What tells two rules apart."""
+        return self.tape.key, self.outs, self.middle, self.args
 
     def tapes(self):
         """Tapes inside, for printing and for passes."""
@@ -169,7 +170,7 @@ class _Custom:
             inputs = [trace.new_input(tuple(x.shape), x.dtype, not x.shape, f"an argument of {self.__name__!r}") for x in arrays]
             outs, structure = tree.flatten(function(inputs))
             outs = [as_array(edge.leaf(x, f"what {what} of {self.__name__!r} returns")) for x in outs]
-            tape, captured = trace.finish(outs)
+            tape, captured = trace.finish(outs, stable=True)
         if any(isinstance(x, Traced) and not any(x is d for d in sizes) for x, _ in trace.originals):
             raise errors.TracedValueError(f"{what} of {self.__name__!r} closes over a traced array, whose derivative would be "
                                           "lost; make it an argument of the function")

@@ -47,7 +47,7 @@ def operand_flow(loop, flags):
         One for each output of the equation (missing ones count as False).
     """
     flags = tuple([bool(f) for f in flags])
-    key = (loop.key(), flags)
+    key = (loop.key, flags)
     found = _FLOWS.get(key)
     return remember(_FLOWS, key, _operand_flow(loop, flags)) if found is None else found
 
@@ -97,7 +97,7 @@ _DECIDING = {}
 
 def deciding_operands(loop):
     """Tell for each operand of a loop whether it decides when this loop, or one inside it, stops."""
-    key = loop.key()
+    key = loop.key
     found = _DECIDING.get(key)
     if found is None:
         news, _, _, _, stop = loop.split_step_outputs(loop.step.outputs)

@@ -81,7 +81,7 @@ def joint_loop(loop, active):
     -------
     Joint
     """
-    key = (loop.key(), active)
+    key = (loop.key, active)
     found = _JOINT.get(key)
     if found is None:
         _, seqs, states, _, consts = loop.split_inputs(active)

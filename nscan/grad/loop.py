@@ -15,7 +15,7 @@ from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import RESIDUAL, Loop, Tape, Var, remember
+from nscan.tape import RESIDUAL, Loop, Tape, Var, remember, uses
 from nscan.trace import StepTrace, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
@@ -79,30 +79,14 @@ _ADJOINTS = {}
 
 def adjoint_of(loop, active, with_ct):
     """Build (and remember) the adjoint of a loop for active operands and outputs that have a cotangent."""
-    base = without_hidden(loop)
-    key = (base.key(), active, with_ct)
+    key = (loop.bare.key, loop.name, active, with_ct)
     found = _ADJOINTS.get(key)
     if found is None:
-        whole = None if all(with_ct) else adjoint_of(base, active, (True,) * len(with_ct))
-        if whole is not None:
-            base = without_hidden(whole.forward)  # an equal loop, perhaps of an earlier trace: what is kept are its Vars
+        whole = None if all(with_ct) else adjoint_of(loop, active, (True,) * len(with_ct))
+        # The loop of `whole` is an equal one, perhaps of an earlier trace: what is kept are its Vars.
+        base = loop.bare if whole is None else whole.forward.bare
         found = remember(_ADJOINTS, key, _Builder(base, active, with_ct).build(whole))
-    return found if found.forward.name == loop.name else _named(found, loop.name)
-
-
-def _named(adjoint, name):
-    """Return an adjoint under the name of another loop: equal loops share it, whatever they are called."""
-    forward = dataclasses.replace(adjoint.forward, name=name)
-    return dataclasses.replace(adjoint, forward=forward, backward=dataclasses.replace(adjoint.backward, name=f"adjoint of {name}"))
-
-
-def without_hidden(loop):
-    """Return the loop without hidden rows."""
-    if not loop.hidden:
-        return loop
-    states, sums, rows, _, stop = loop.split_step_outputs(loop.step.outputs)
-    outputs = (*states, *sums, *rows, *([stop] if loop.stop else []))
-    return dataclasses.replace(loop, step=Tape(loop.step.inputs, loop.step.eqns, outputs), hidden=0)
+    return found
 
 
 class _Builder:
@@ -139,8 +123,9 @@ class _Builder:
         """Return the Adjoint; `whole` is that for cotangents of all rows, whose forward loop serves too."""
         if whole is None:
             demanded = []
-            self._trace_backward(None, demanded)
-            kept = self._choose(demanded)
+            tape, used, _ = self._trace_backward(None, demanded)
+            read = uses(tape)
+            kept = self._choose([v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read])
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
@@ -313,7 +298,7 @@ def _flowing(loop, active):
 def loop_vjp(cts, at, loop):
     """Cotangents of the operands of a loop: one adjoint equation."""
     assert not loop.sums, "sums belong to adjoints, which have rules of their own"
-    base = without_hidden(loop)
+    base = loop.bare
     active = _flowing(base, at.needs)
     rows, finals, _, _, _ = loop.split_outputs(cts)
     with_ct = tuple(ct is not None for ct in (*rows, *finals))

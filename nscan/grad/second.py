@@ -121,7 +121,7 @@ _ASYMMETRIC = {}
 
 def is_asymmetric(loop):
     """Tell whether some row in a loop has a vjp that is not the transpose of its jvp."""
-    key = loop.key()
+    key = loop.key
     found = _ASYMMETRIC.get(key)
     return remember(_ASYMMETRIC, key, any(map(_has_asymmetric, loop.tapes()))) if found is None else found
 

@@ -35,6 +35,7 @@ class IndexSpec:
     entries: tuple
     place: object = None
 
+    @property
     def key(self):
         """Hashable content."""
         return self.entries, self.place
