@@ -43,16 +43,16 @@ def equations(step, x, h):
 
 
 def seconds(functions, repeat=20, rounds=15):
-    """Return the shortest mean time of a call of each function; they take turns, since other programs run beside."""
+    """Return the shortest mean processor time of a call of each function; they take turns, since other programs run beside."""
     best = np.full(len(functions), np.inf)
     for function in functions * 2:
         function()
     for _ in range(rounds):
         for k, function in enumerate(functions):
-            start = time.perf_counter()
+            start = time.thread_time()
             for _ in range(repeat):
                 function()
-            best[k] = min(best[k], (time.perf_counter() - start) / repeat)
+            best[k] = min(best[k], (time.thread_time() - start) / repeat)
     return best
 
 

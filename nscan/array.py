@@ -11,7 +11,7 @@ from nscan import errors
 from nscan.places import is_literal, scipy_caller, user_place
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
 from nscan.tape import Lit, locate
-from nscan.trace import CLASS, KINDS, REFUSED, WEAK, Traced, check_array, current_step
+from nscan.trace import CLASS, KINDS, REFUSED, STATE, WEAK, Traced, check_array, current_step
 
 
 class TracedArray(Traced):
@@ -232,17 +232,20 @@ class TracedArray(Traced):
         front = TABLE.front(function)
         if front is None:
             raise unsupported(function)
-        out = front(*args, **kwargs) if callable(front) else _call_front(front, args, kwargs)
+        before = STATE.where
+        STATE.where = before or user_place()  # once for all the equations that spell the function
+        try:
+            out = front(*args, **kwargs) if callable(front) else _call_front(front, args, kwargs)
+        finally:
+            STATE.where = before
         return mark_weak(out, args) if args else out
 
     # --------------------------------------------------------------------------------------------- indexing
     def __getitem__(self, index):
-        from nscan.ops.indexing import read
-        return read(self, index)
+        return INDEXING["read"](self, index)
 
     def __setitem__(self, index, value):
-        from nscan.ops.indexing import assign
-        assign(self, index, value)
+        INDEXING["assign"](self, index, value)
 
 
 def _call_front(front, inputs, kwargs):
@@ -372,6 +375,7 @@ def apply_ufunc(row, inputs):
     types = tuple([WEAK.get(x.weak, x.dtype) if isinstance(x, Traced) else x.dtype if hasattr(x, "dtype") else
                    WEAK.get(type(x), BOOL) for x in inputs])
     wanted, dtype = resolve(row, types)
+    weak_counts = _note_weak(row, inputs, types, (wanted, dtype))
     operands = []
     for x, new in zip(inputs, wanted):
         if hasattr(x, "dtype"):
@@ -384,9 +388,21 @@ def apply_ufunc(row, inputs):
     out = bind(row, operands)
     if type(types[0]) is type and type(types[-1]) is type:
         mark_weak(out, inputs)
-    elif home is not None and home.symbolic:
-        home.learn(row, inputs, operands, out)
+    if home is not None and home.symbolic:
+        home.learn(row, inputs, operands, out, weak_counts)
     return out
+
+
+def _note_weak(row, inputs, types, found):
+    """Tell whether dtypes would be others if the operands without a dtype of their own had one; their trace remembers that."""
+    weak = [x for x in inputs if isinstance(x, Traced) and x.weak is not None]
+    if not weak:
+        return False
+    strong = tuple([x.dtype if isinstance(x, Traced) else t for x, t in zip(inputs, types)])
+    counts = resolve(row, strong) != found
+    for x in weak:
+        x.home.weak_counts = x.home.weak_counts or counts
+    return counts
 
 
 def mark_weak(out, inputs):
@@ -423,6 +439,8 @@ def astype(x, dtype):
     return bind(TABLE["cast"], (x,), {"dtype": dtype})
 
 
+# What ``x[index]`` and ``x[index] = value`` do; filled by `nscan.ops.indexing`.
+INDEXING = {}
 # How a write to a view changes its base; filled by the rows that make views.
 TABLE_WRITE = {}
 
@@ -473,6 +491,8 @@ def _binary(name, a, b):
 def promotable(x):
     """Return what stands for an operand in ``np.result_type``: a dtype, or a Python number that is weak."""
     weak = getattr(x, "weak", None)
+    if weak:
+        x.home.weak_counts = True
     return weak(0) if weak else x.dtype if hasattr(x, "dtype") else x
 
 

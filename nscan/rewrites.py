@@ -42,6 +42,7 @@ PATTERNS = (
     # logarithms
     ("log(exp(x))", "x"),
     ("log(exp(x) + exp(y))", "logaddexp(x, y)"),
+    ("log(exp(x) + exp(y) + exp(z))", "logaddexp(logaddexp(x, y), z)"),
     ("log(1 + x)", "log1p(x)"),
     ("log(1 - x)", "log1p(-x)"),
     # squares that leave the range

@@ -152,19 +152,27 @@ def trace_call(call):
         before = [c.type for c in call.carries]
         traced, news = _trace_once(call)
         changed = [carry.absorb(x) for carry, x in zip(call.carries, news)]
-        if not any(changed) and all(c.weak is None for c in call.carries):
-            break
-        if not any(changed):
+        settled = _is_settled(call.carries, before, news, traced[0])
+        if settled or not any(changed):
             for c in call.carries:
                 c.weak = None
-        elif [c.type for c in call.carries] == before:
+        if settled:
             break
-    traced, news = (traced, news) if not any(changed) and before == [c.type for c in call.carries] else _trace_once(call)
     made = _finish(call, traced, news)
     _check_hidden_state(call, made)
     if call.strict:
         check_strict(call, made)
     return made
+
+
+def _is_settled(carries, before, news, trace):
+    """Whether a trace of the step with types as before would be the same with the types of the states as they are now."""
+    if not all(c.dtype == dtype and same_shape(c.shape, shape) for c, (dtype, _, shape) in zip(carries, before)):
+        return False
+    if all(c.weak is weak is None for c, (_, weak, _) in zip(carries, before)):
+        return True
+    return not trace.weak_counts and all(c.dtype == x.dtype or np.promote_types(c.dtype, x.dtype) == c.dtype
+                                         for c, x in zip(carries, news))
 
 
 def _trace_once(call):

@@ -105,6 +105,8 @@ class StepTrace(Trace):
         Arrays, numbers and traced arrays of outer traces that the step used without being given them.
     originals : list of (outer value, Content or None)
         The same as the step saw them, and what arrays held then.
+    weak_counts : bool
+        Whether some dtype follows from states that have none of their own yet (`nscan.step`).
     """
 
     symbolic = True
@@ -115,6 +117,7 @@ class StepTrace(Trace):
         self.inputs = []
         self.eqns = []
         self.record = []
+        self.weak_counts = False
         self.captured = []
         self.originals = []
         self._lifted = {}
@@ -179,19 +182,19 @@ class StepTrace(Trace):
         for x in inputs:
             kind = type(x)
             if kind is known:
-                if x.home is not self or x.weak is not None:
+                if x.home is not self:
                     return None
                 if x.base is not None:
                     x.sync()
                 operands.append(x.node)
-                types += (x.dtype, x.shape)
+                types += (x.dtype, x.shape, x.weak)
             else:
                 operands.append(x)
                 types.append(NUMBERS.get(kind))
         found = _ELEMENTWISE.get(tuple(types))
         if found is None or self.closed:
             return None
-        shape, dtype, numbers = found
+        shape, dtype, numbers, weak, weak_counts = found
         for k, convert in numbers:
             operands[k] = self._lift_number(convert(operands[k]))
         var = Var(shape, dtype, self.count)
@@ -199,16 +202,19 @@ class StepTrace(Trace):
         where = user_place(3)
         self.eqns.append(Eqn(row, tuple(operands), (var,), {}, where))
         self.record += (row, where, (), *[v.id if type(v) is Var else v.key for v in operands])
-        return known(self, var, shape, dtype)
+        out = known(self, var, shape, dtype)
+        out.weak = weak
+        self.weak_counts = self.weak_counts or weak_counts
+        return out
 
-    def learn(self, row, inputs, operands, out):
+    def learn(self, row, inputs, operands, out, weak_counts):
         """Remember the types of an elementwise equation for `elementwise`, if they need no cast and no care."""
         types, numbers = [row], []
         for k, (x, operand) in enumerate(zip(inputs, operands)):
             if isinstance(x, Traced):
-                if x.home is not self or x.weak is not None or x is not operand:
+                if x.home is not self or x is not operand:
                     return
-                types += (x.dtype, x.shape)
+                types += (x.dtype, x.shape, x.weak)
             else:
                 token = NUMBERS.get(type(x))
                 if token is None or token is int and operand.dtype.kind not in "fc" or token not in WEAK and token != operand.dtype:
@@ -216,7 +222,7 @@ class StepTrace(Trace):
                 numbers.append((k, operand.dtype.type))
                 types.append(token)
         if all(type(d) is int for d in out.shape):
-            remember(_ELEMENTWISE, tuple(types), (out.shape, out.dtype, tuple(numbers)))
+            remember(_ELEMENTWISE, tuple(types), (out.shape, out.dtype, tuple(numbers), out.weak, weak_counts))
 
     def var_of(self, x):
         """Return the Var (or Lit) of anything that may be an operand."""
@@ -316,7 +322,7 @@ class StepTrace(Trace):
 
 # Tapes by what was traced, places in the user's code included, so that what is derived from a tape is found by identity.
 _TAPES = {}
-# Shape, dtype and numbers to convert of an elementwise equation, by row and types of the operands.
+# Shape, dtype, numbers to convert, and what is weak of an elementwise equation, by row and types of the operands.
 _ELEMENTWISE = {}
 # Python numbers take the dtype of their partner, NumPy's have their own.
 WEAK = {int: int, float: float, complex: complex}

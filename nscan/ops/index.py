@@ -18,12 +18,14 @@ entry            meaning
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from nscan import errors
 from nscan.array import TABLE_WRITE
 from nscan.primitive import TABLE, bind, broadcast, custom, full, repeat_to, unbroadcast
+from nscan.tape import Key
 
 INT = np.dtype("i8")
 
@@ -35,10 +37,10 @@ class IndexSpec:
     entries: tuple
     place: object = None
 
-    @property
+    @functools.cached_property
     def key(self):
         """Hashable content."""
-        return self.entries, self.place
+        return Key((self.entries, self.place))
 
     def brief(self):
         """Short text for printed tapes."""

@@ -3,10 +3,10 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import as_operand, astype, view
+from nscan.array import INDEXING, as_operand, astype, view
 from nscan.ops.index import INT, IndexSpec, _check_range, result_shape
 from nscan.primitive import TABLE, bind, broadcast, same_shape, shape_text
-from nscan.tape import Lit
+from nscan.tape import Lit, remember
 from nscan.trace import Traced
 
 
@@ -208,17 +208,51 @@ def _mask(x, index):
 
 def read(x, index):
     """``x[index]``: a view for basic indices, a scalar for one element, a copy for advanced ones."""
+    known = _static_key(x, index)
+    found = None if known is None else _STATIC.get(known)
+    if found is None:
+        found = _parsed(x, index)
+        if known is not None and not found[1]:
+            remember(_STATIC, known, found)
+    spec, operands, is_view = found
+    if spec is None:
+        from nscan.ops.mask import Selection
+        return Selection(np.copy(x), operands)
+    return view("index", x, operands, {"spec": spec}) if is_view else bind(TABLE["index"], (x, *operands), {"spec": spec})
+
+
+# Parsed indices without operands, by shape and index.
+_STATIC = {}
+
+
+def _static_key(x, index):
+    """Hashable form of a shape and an index of Python integers, slices of these, None and Ellipsis; None for others."""
+    if type(index) is int:
+        return x.shape, index
+    items = index if type(index) is tuple else (index,)
+    out = [x.shape]
+    for item in items:
+        if type(item) is slice:
+            item = ("slice", item.start, item.stop, item.step)
+            if not all(b is None or type(b) is int for b in item[1:]):
+                return None
+        elif type(item) is not int and item is not None and item is not Ellipsis:
+            return None
+        out.append(item)
+    return tuple(out)
+
+
+def _parsed(x, index):
+    """Parse an index: (specification, operands, whether a view is made); of a mask (None, mask, False)."""
     if isinstance(index, str):
         raise errors.UnsupportedIndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "
                                            "integer arrays are valid indices")
     mask = _mask(x, index)
     if mask is not None:
-        from nscan.ops.mask import Selection
-        return Selection(np.copy(x), mask)
+        return None, mask, False
     spec, operands = parse(x, index)
-    if spec.place is None and any(e[0] in ("slice", "dyn", "new") for e in spec.entries) or _has_ellipsis(index):
-        return view_at(x, index, (spec, operands))
-    return bind(TABLE["index"], (x, *operands), {"spec": spec})
+    is_view = spec.place is None and any(e[0] in ("slice", "dyn", "new") for e in spec.entries) or _has_ellipsis(index)
+    return spec, operands, is_view
 
 
 def _has_ellipsis(index):
@@ -227,9 +261,9 @@ def _has_ellipsis(index):
     return any(i is Ellipsis for i in items) and not advanced
 
 
-def view_at(x, index, parsed=None):
+def view_at(x, index):
     """Read an index as a view: what is written to it is written to x."""
-    spec, operands = parsed or parse(x, index)
+    spec, operands = parse(x, index)
     return view("index", x, operands, {"spec": spec})
 
 
@@ -264,3 +298,6 @@ def _fit(value, shape):
         raise errors.SizeError(f"could not broadcast input array from shape {shape_text(value.shape)} into shape "
                                f"{shape_text(shape)}")
     return value
+
+
+INDEXING.update(read=read, assign=assign)

@@ -5,7 +5,8 @@ import numpy as np
 from nscan import errors
 from nscan.array import _store_out, as_array, astype
 from nscan.ops.reduction import _cut, axes_of
-from nscan.primitive import TABLE, bind, composite, custom, full, shape_text
+from nscan.ops.shape import split_shape
+from nscan.primitive import TABLE, bind, composite, custom, full, same_shape, shape_text
 
 
 def _concat_infer(*parts, axis):
@@ -37,7 +38,10 @@ custom("concatenate", infer=_concat_infer, eager=lambda *parts, axis: np.concate
 def _promoted(arrays, dtype=None):
     """Arrays of one dtype; Python numbers have float64 or int64 here, as in NumPy."""
     arrays = [as_array(a) for a in arrays]
-    found = dtype or np.result_type(*[a.dtype for a in arrays])
+    dtypes = [a.dtype for a in arrays]
+    if dtype is None and dtypes.count(dtypes[0]) == len(dtypes):
+        return arrays
+    found = dtype or np.result_type(*dtypes)
     return [astype(a, found) for a in arrays]
 
 
@@ -67,7 +71,12 @@ def stack(arrays, axis=0, out=None, *, dtype=None, casting="same_kind"):
     parts = _promoted(list(arrays), dtype)
     if any(len(p.shape) != len(parts[0].shape) for p in parts):
         raise ValueError("all input arrays must have the same shape")
-    return np.concatenate([np.expand_dims(p, axis) for p in parts], axis=axis, out=out)
+    shape = parts[0].shape
+    if len(parts) == 1 or type(axis) is not int or not 0 <= axis <= len(shape) or not all(same_shape(p.shape, shape) for p in parts):
+        return np.concatenate([np.expand_dims(p, axis) for p in parts], axis=axis, out=out)
+    template, sizes = split_shape((*shape[:axis], 1, *shape[axis:]))
+    rows = [bind(TABLE["reshape"], (p, *sizes), {"template": template}) for p in parts]
+    return _store_out(out, bind(TABLE["concatenate"], rows, {"axis": axis}))
 
 
 @composite(np.vstack)

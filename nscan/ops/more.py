@@ -6,6 +6,7 @@ from nscan import errors
 from nscan.array import as_array, as_operand, astype, promotable
 from nscan.ops.reduction import axes_of
 from nscan.primitive import broadcast, composite
+from nscan.state import users_code
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -189,7 +190,8 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     (axis,) = axes_of(arr, axis)
     moved = np.moveaxis(arr, axis, -1)
     rest = moved.shape[:-1]
-    parts = [as_array(func1d(moved[place], *args, **kwargs)) for place in np.ndindex(*rest)]
+    with users_code():
+        parts = [as_array(func1d(moved[place], *args, **kwargs)) for place in np.ndindex(*rest)]
     out = np.reshape(np.stack(parts), (*rest, *parts[0].shape))
     lead = len(rest)
     return np.moveaxis(out, tuple(range(lead, len(out.shape))), tuple(range(axis, axis + len(out.shape) - lead)))

@@ -7,6 +7,7 @@ from nscan.array import _store_out, as_array, as_operand, astype, promotable, tr
 from nscan.ops.reduction import axes_of
 from nscan.ops.take import take
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, same_shape
+from nscan.state import users_code
 
 INT = np.dtype("i8")
 
@@ -185,7 +186,8 @@ def select(condlist, choicelist, default=0):
 @composite(np.piecewise)
 def piecewise(x, condlist, funclist, *args, **kw):
     """Piecewise function; every piece is evaluated everywhere."""
-    pieces = [f(x, *args, **kw) if callable(f) else f for f in funclist]
+    with users_code():
+        pieces = [f(x, *args, **kw) if callable(f) else f for f in funclist]
     out = pieces[-1] if len(pieces) > len(condlist) else 0
     for c, p in zip(condlist, pieces):
         out = np.where(c, p, out)
