@@ -111,7 +111,7 @@ def called(text):
 
 def _refuse_calls(statements):
     for s in statements:
-        if s[0] == "call" or s[0] == "let" and s[2] == "libcall":
+        if s[0] == "call" or s[0] == "let" and s[2] in ("libcall", "complex_call_re", "complex_call_im"):
             raise errors.KernelError("this loop cannot run on a GPU: it calls a routine of a CPU library (sorting, LAPACK, or "
                                      "a function of SciPy); run it on the CPU")
         for body in _bodies(s):

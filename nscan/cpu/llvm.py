@@ -17,6 +17,7 @@ from nscan.cpu import math as functions
 
 I64, I32, I8, I1 = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(1)
 FLOATS = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
+PAIR = ir.LiteralStructType([ir.DoubleType()] * 2)
 TWICE = 400
 
 
@@ -284,14 +285,24 @@ class Printer:
 
     def op_libcall(self, v, is_float):
         """A double function by address, lane by lane."""
+        return self.call_lanes(v, ir.DoubleType(), lambda out: out)
+
+    def op_complex_call_re(self, v, is_float):
+        """Real part of a function of complex numbers by address, lane by lane."""
+        return self.call_lanes(v, PAIR, lambda out: self.b.extract_value(out, 0))
+
+    def op_complex_call_im(self, v, is_float):
+        """Imaginary part of the same."""
+        return self.call_lanes(v, PAIR, lambda out: self.b.extract_value(out, 1))
+
+    def call_lanes(self, v, result, change):
+        """Call a function of doubles by address, for each lane."""
         address, args = v[0], v[1:]
-        double = ir.DoubleType()
-        kind = ir.FunctionType(double, [double] * len(args))
-        if not isinstance(args[0].type, ir.VectorType):
-            return self.b.call(self.b.inttoptr(address, kind.as_pointer()), args)
-        address = self.b.extract_element(address, ir.Constant(I32, 0)) if isinstance(address.type, ir.VectorType) else address
-        pointer = self.b.inttoptr(address, kind.as_pointer())
-        return self.by_lane(args, lambda parts: self.b.call(pointer, parts))
+        if isinstance(address.type, ir.VectorType):
+            address = self.b.extract_element(address, ir.Constant(I32, 0))
+        pointer = self.b.inttoptr(address, ir.FunctionType(result, [ir.DoubleType()] * len(args)).as_pointer())
+        call = lambda parts: change(self.b.call(pointer, parts))  # noqa: E731
+        return self.by_lane(args, call) if isinstance(args[0].type, ir.VectorType) else call(args)
 
     def by_lane(self, args, function):
         """Apply a scalar function to each lane."""

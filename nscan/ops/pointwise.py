@@ -95,29 +95,44 @@ pointwise("cos", np.cos, partials=("-sin(a)",),
           spelling={"c": ("cos(ar)*cosh(ai)", "-sin(ar)*sinh(ai)")})
 pointwise("tan", np.tan, partials=("1 + y*y",), sample={"a": UNIT},
           spelling={"c": ("ctanh_im(-ai, ar)", "-ctanh_re(-ai, ar)")})
-pointwise("arcsin", np.arcsin, partials=("1/sqrt(1 - a*a)",), sample={"a": UNIT})
-pointwise("arccos", np.arccos, partials=("-1/sqrt(1 - a*a)",), sample={"a": UNIT})
-pointwise("arctan", np.arctan, partials=("1/(1 + a*a)",))
+pointwise("arcsin", np.arcsin, partials=("1/sqrt(1 - a*a)",), sample={"a": UNIT},
+          spelling={"c": ("casin_re(ar, ai)", "casin_im(ar, ai)")})
+pointwise("arccos", np.arccos, partials=("-1/sqrt(1 - a*a)",), sample={"a": UNIT},
+          spelling={"c": ("cacos_re(ar, ai)", "-casin_im(ar, ai)")})
+pointwise("arctan", np.arctan, partials=("1/(1 + a*a)",),
+          spelling={"c": ("catanh_im(-ai, ar)", "catanh_re(ai, ar)")})
 pointwise("arctan2", np.arctan2, partials=("b/(a*a + b*b)", "-a/(a*a + b*b)"), sample={"a": NONZERO, "b": NONZERO})
 pointwise("sinh", np.sinh, partials=("cosh(a)",), spelling={"c": ("sinh(ar)*cos(ai)", "cosh(ar)*sin(ai)")})
 pointwise("cosh", np.cosh, partials=("sinh(a)",), spelling={"c": ("cosh(ar)*cos(ai)", "sinh(ar)*sin(ai)")})
 pointwise("tanh", np.tanh, partials=("1 - y*y",),
           spelling={"c": ("ctanh_re(ar, ai)", "ctanh_im(ar, ai)")})
-pointwise("arcsinh", np.arcsinh, partials=("1/sqrt(1 + a*a)",))
-pointwise("arccosh", np.arccosh, partials=("1/sqrt(a*a - 1)",), sample={"a": {"low": 1.2, "high": 4.0}})
-pointwise("arctanh", np.arctanh, partials=("1/(1 - a*a)",), sample={"a": UNIT})
+pointwise("arcsinh", np.arcsinh, partials=("1/sqrt(1 + a*a)",),
+          spelling={"c": ("casin_im(ai, ar)", "casin_re(ai, ar)")})
+pointwise("arccosh", np.arccosh, partials=("1/sqrt(a*a - 1)",), sample={"a": {"low": 1.2, "high": 4.0}},
+          spelling={"c": ("abs(casin_im(ar, ai))", "copysign(cacos_re(ar, ai), ai)")})
+pointwise("arctanh", np.arctanh, partials=("1/(1 - a*a)",), sample={"a": UNIT},
+          spelling={"c": ("catanh_re(ar, ai)", "catanh_im(ar, ai)")})
 pointwise("sinc", None, partials=("sinc_slope(a)",), eager=np.sinc, dtypes=lambda d: d,
-          spelling="select(a == 0, 1, sin(a*3.141592653589793)/select(a == 0, 1, a*3.141592653589793))")
+          spelling={"*": "select(a == 0, 1, sin(a*3.141592653589793)/select(a == 0, 1, a*3.141592653589793))",
+                    "c": ("csinc_re(ar*3.141592653589793, ai*3.141592653589793)", "csinc_im(ar*3.141592653589793, ai*3.141592653589793)")})
 
 # ------------------------------------------------------------------------------------- kinks and rounding
 pointwise("maximum", np.maximum, partials=("tieshare(a, b)", "tieshare(b, a)"), plain=(0, 1),
-          spelling={"*": "select((a >= b) | (a != a), a, b)", "b": "a | b"})
+          spelling={"*": "select((a >= b) | (a != a), a, b)", "b": "a | b",
+                    "c": ("select(cat_least(ar, ai, br, bi) | cnan(ar, ai), ar, br)",
+                          "select(cat_least(ar, ai, br, bi) | cnan(ar, ai), ai, bi)")})
 pointwise("minimum", np.minimum, partials=("tieshare(b, a)", "tieshare(a, b)"), plain=(0, 1),
-          spelling={"*": "select((a <= b) | (a != a), a, b)", "b": "a & b"})
+          spelling={"*": "select((a <= b) | (a != a), a, b)", "b": "a & b",
+                    "c": ("select(cat_least(br, bi, ar, ai) | cnan(ar, ai), ar, br)",
+                          "select(cat_least(br, bi, ar, ai) | cnan(ar, ai), ai, bi)")})
 pointwise("fmax", np.fmax, partials=("tieshare_number(a, b)", "tieshare_number(b, a)"), plain=(0, 1),
-          spelling={"*": "select((a >= b) | (b != b), a, b)", "b": "a | b"})
+          spelling={"*": "select((a >= b) | (b != b), a, b)", "b": "a | b",
+                    "c": ("select(cat_least(ar, ai, br, bi) | cnan(br, bi), ar, br)",
+                          "select(cat_least(ar, ai, br, bi) | cnan(br, bi), ai, bi)")})
 pointwise("fmin", np.fmin, partials=("tieshare_number(-a, -b)", "tieshare_number(-b, -a)"), plain=(0, 1),
-          spelling={"*": "select((a <= b) | (b != b), a, b)", "b": "a & b"})
+          spelling={"*": "select((a <= b) | (b != b), a, b)", "b": "a & b",
+                    "c": ("select(cat_least(br, bi, ar, ai) | cnan(br, bi), ar, br)",
+                          "select(cat_least(br, bi, ar, ai) | cnan(br, bi), ai, bi)")})
 pointwise("floor", np.floor, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
 pointwise("ceil", np.ceil, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
 pointwise("trunc", np.trunc, partials=(None,), spelling={"i": "a", "u": "a", "b": "a"})
@@ -136,9 +151,12 @@ for _name, _sign, _pair in (("less", "<", None), ("less_equal", "<=", None), ("g
     _texts = {"*": f"a {_sign} b"}
     _texts["c"] = (_pair or f"(ar {_sign} br) & (ar != br) | (ar == br) & (ai {_sign} bi)",)
     pointwise(_name, getattr(np, _name), partials=(None, None), spelling=_texts)
-pointwise("logical_and", np.logical_and, partials=(None, None), spelling={"*": "(a != 0) & (b != 0)"})
-pointwise("logical_or", np.logical_or, partials=(None, None), spelling={"*": "(a != 0) | (b != 0)"})
-pointwise("logical_xor", np.logical_xor, partials=(None, None), spelling={"*": "(a != 0) ^ (b != 0)"})
+pointwise("logical_and", np.logical_and, partials=(None, None), 
+          spelling={"*": "(a != 0) & (b != 0)", "c": ("cbool(ar, ai) & cbool(br, bi)",)})
+pointwise("logical_or", np.logical_or, partials=(None, None), 
+          spelling={"*": "(a != 0) | (b != 0)", "c": ("cbool(ar, ai) | cbool(br, bi)",)})
+pointwise("logical_xor", np.logical_xor, partials=(None, None), 
+          spelling={"*": "(a != 0) ^ (b != 0)", "c": ("cbool(ar, ai) ^ cbool(br, bi)",)})
 pointwise("logical_not", np.logical_not, partials=(None,), spelling={"*": "a == 0", "c": ("(ar == 0) & (ai == 0)",)})
 pointwise("isnan", np.isnan, partials=(None,), spelling={"f": "a != a", "*": "False", "c": ("(ar != ar) | (ai != ai)",)})
 pointwise("isinf", np.isinf, partials=(None,),
@@ -212,14 +230,20 @@ def _safe_mul(c, p):
 
 pointwise("ratio", None, partials=("select(b == 0, 0, 1/select(b == 0, 1, b))", "-y*select(b == 0, 0, 1/select(b == 0, 1, b))"),
           dtypes=_like, eager=lambda a, b: np.where(b == 0, np.zeros_like(a), a / np.where(b == 0, np.ones_like(b), b)),
-          spelling="select(b == 0, 0, a / select(b == 0, 1, b))")
-pointwise("tieshare", None, partials=(None, None), dtypes=_like, spelling="select(a == b, 0.5, select(a > b, 1, 0))",
+          spelling={"*": "select(b == 0, 0, a / select(b == 0, 1, b))",
+                    "c": ("select(cbool(br, bi), cdiv_re(ar, ai, br, bi), 0)", "select(cbool(br, bi), cdiv_im(ar, ai, br, bi), 0)")})
+pointwise("tieshare", None, partials=(None, None), dtypes=_like,
+          spelling={"*": "select(a == b, 0.5, select(a > b, 1, 0))",
+                    "c": ("select(cequal(ar, ai, br, bi), 0.5, select(cgreater(ar, ai, br, bi), 1, 0))", "0")},
           eager=lambda a, b: np.where(a == b, 0.5, a > b).astype(a.dtype))
 pointwise("tieshare_number", None, partials=(None, None), dtypes=_like,
-          spelling="select(a == b, 0.5, select((a > b) | (b != b), 1, 0))",
+          spelling={"*": "select(a == b, 0.5, select((a > b) | (b != b), 1, 0))",
+                    "c": ("select(cequal(ar, ai, br, bi), 0.5, select(cgreater(ar, ai, br, bi) | cnan(br, bi), 1, 0))", "0")},
           eager=lambda a, b: np.where(a == b, 0.5, (a > b) | (b != b)).astype(a.dtype))
 pointwise("softshare", None, partials=("y*(1 - y)", "-y*(1 - y)"), dtypes=_like,
-          spelling="select(a == b, 0.5, sigmoid(a - b))",
+          spelling={"*": "select(a == b, 0.5, sigmoid(a - b))", "c": tuple(
+              f"select(cequal(ar, ai, br, bi), {tie}, cdiv_{p}(1, 0, 1 + exp(br - ar)*cos(bi - ai), exp(br - ar)*sin(bi - ai)))"
+              for p, tie in (("re", 0.5), ("im", 0)))},
           eager=lambda a, b: np.where(a == b, 0.5, 1 / (1 + np.exp(b - a))).astype(a.dtype))
 
 
@@ -235,10 +259,25 @@ def _sinc_slope(a):
 
 _SERIES = ("(1 - s*0.1*(1 - s*0.03571428571428571*(1 - s*0.018518518518518517*(1 - s*0.011363636363636364*"
            "(1 - s*0.007692307692307693)))))")
+
+
+def _complex_sinc_slope():
+    """Spelling of the slope for complex numbers: real and imaginary part."""
+    re, im = "1", "0"
+    square = "9.869604401089358*(ar*ar - ai*ai), 19.739208802178716*ar*ai"
+    for c in (0.007692307692307693, 0.011363636363636364, 0.018518518518518517, 0.03571428571428571, 0.1):
+        re, im = f"horner_re({c}, {square}, {re}, {im})", f"horner_im({c}, {square}, {re}, {im})"
+    x, y = "ar*3.141592653589793", "ai*3.141592653589793"
+    gap = f"cos({x})*cosh({y}) - csinc_re({x}, {y}), -sin({x})*sinh({y}) - csinc_im({x}, {y})"
+    near = {"re": f"ar*({re}) - ai*({im})", "im": f"ar*({im}) + ai*({re})"}
+    return tuple(f"select(hypot(ar, ai) < 0.125, -3.289868133696453*({near[p]}), cdiv_{p}({gap}, ar, ai))" for p in ("re", "im"))
+
+
 pointwise("sinc_slope", None, dtypes=_like, eager=_sinc_slope,
           partials=("select(a == 0, -3.289868133696453, (-9.869604401089358*sinc(a) - 2*y/select(a == 0, 1, a)))",),
-          spelling=f"select(abs(a) < 0.125, a*-3.289868133696453*{_SERIES}, (cos(a*3.141592653589793) - "
-                   "sin(a*3.141592653589793)/(a*3.141592653589793))/a)".replace("s*", "a*a*9.869604401089358*"))
+          spelling={"*": f"select(abs(a) < 0.125, a*-3.289868133696453*{_SERIES}, (cos(a*3.141592653589793) - "
+                         "sin(a*3.141592653589793)/(a*3.141592653589793))/a)".replace("s*", "a*a*9.869604401089358*"),
+                    "c": _complex_sinc_slope()})
 
 
 # d(c*p) = safe_mul(dc, p) + safe_mul(c, dp): where c is exactly 0 the slope of p does not count, whatever it is.

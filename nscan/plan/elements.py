@@ -7,6 +7,7 @@ materialised is a decision of the plan, never of a rule. An element is a tuple o
 imaginary part.
 """
 
+from nscan import errors
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
 from nscan.plan.program import I64, ZERO, Const
@@ -191,7 +192,7 @@ class Elements:
             is_complex, kind = dtypes[1].kind == "c", dtypes[1].kind
         texts = row.spelling.get(kind) or row.spelling.get("*") if not is_complex else row.spelling.get("c")
         if is_complex and texts is None:
-            return self.library(row, eqn, args)
+            return self.library(row, args)
         if row.name == "power" and kind in "iu" and dtypes[1].kind == "i":
             self.fail(self.b.op("lt", "b1", args[1][0], self.b.const(0, args[1][0].dtype)), "power", eqn, args[1][0])
         names = {}
@@ -211,18 +212,20 @@ class Elements:
 
     def _named(self, row, args, dtype):
         if row.name in scalar.LIBRARY:
-            return self.library(row, None, args)
+            return self.library(row, args)
         return (scalar.apply(self.b, row.name, [a[0] for a in args], dtype),)
 
-    def library(self, row, eqn, args):
-        """Call a scalar function of SciPy by address, in float64."""
-        if row.name not in scalar.LIBRARY:
-            from nscan import errors
-            raise errors.UnsupportedError(f"np.{row.name} of complex numbers is not compiled yet; run with config.mode = 'python'")
-        address = self.params.get(self.b, ("function", row.name))
+    def library(self, row, args):
+        """Call a scalar function of SciPy by address, in float64 or complex128."""
         dtype = args[0][0].dtype
-        wide = [scalar.cast(self.b, a[0], "f8") for a in args]
-        return (scalar.cast(self.b, self.b.op("libcall", "f8", address, *wide), dtype),)
+        wide = [scalar.cast(self.b, part, "f8") for a in args for part in a]
+        is_complex = len(args[0]) > 1
+        if row.name not in (scalar.COMPLEX_LIBRARY if is_complex else scalar.LIBRARY):
+            raise errors.UnsupportedError(f"{row.name} of {'complex' if is_complex else 'real'} numbers is not compiled: run it with "
+                                          "config.mode = 'python'")
+        address = self.params.get(self.b, ("function", f"complex_{row.name}" if is_complex else row.name))
+        names = ("complex_call_re", "complex_call_im") if is_complex else ("libcall",)
+        return tuple(scalar.cast(self.b, self.b.op(name, "f8", address, *wide), dtype) for name in names)
 
     def cast(self, parts, dtype):
         """Cast components; complex to real drops the imaginary part."""

@@ -25,8 +25,9 @@ PRIMITIVES = {"add", "sub", "mul", "div", "neg", "not", "and", "or", "xor", "lt"
 MATH = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid", "softplus", "log_sigmoid", "tanh", "sinh", "cosh", "sin",
         "cos", "tan", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "cbrt", "hypot", "fmod",
         "gamma", "lgamma", "nextafter"}
-# Scalar functions of SciPy, called by address.
+# Scalar functions of SciPy, called by address: those of real numbers, and those of complex ones.
 LIBRARY = {"psi", "zeta", "erfinv", "erfcx", "log_ndtr", "ndtri", "i0", "i1", "i0e", "i1e", "j0", "j1"}
+COMPLEX_LIBRARY = {"erf", "erfc", "erfcx", "ndtr", "log_ndtr", "gamma", "psi", "xlogy", "xlog1py"}
 
 DEFINITIONS = {
     "logaddexp": ("a, b", "select(a == b, a + 0.6931471805599453, select(a > b, a + log1p(exp(b - a)), "
@@ -48,7 +49,7 @@ DEFINITIONS = {
     "int_fmod": ("a, b", "select(b == 0, 0, int_rem(a, select(b == 0, 1, b)))"),
     "uint_divide": ("a, b", "select(b == 0, 0, int_div(a, select(b == 0, 1, b)))"),
     "uint_remainder": ("a, b", "select(b == 0, 0, int_rem(a, select(b == 0, 1, b)))"),
-    "int_reciprocal": ("a", "select(a == 0, 0, int_div(1, select(a == 0, 1, a)))"),
+    "int_reciprocal": ("a", "select(a == 0, int_infinity(a), int_div(1, select(a == 0, 1, a)))"),
     # Complex division by Smith's method, square root and tanh without overflow, as NumPy computes them.
     "cdiv_re": ("ar, ai, br, bi", "select(abs(br) >= abs(bi), select((br == 0) & (bi == 0), ar/abs(br), "
                                   "(ar + ai*smith(bi, br))*smith_scale(br, bi)), (ar*smith(br, bi) + ai)*smith_scale(bi, br))"),
@@ -65,6 +66,33 @@ DEFINITIONS = {
     "ctanh_re": ("ar, ai", "select(abs(ar) > 20, copysign(1, ar), sinh(ar)*cosh(ar)/ctanh_scale(ar, ai))"),
     "ctanh_im": ("ar, ai", "select(abs(ar) > 20, 4*sin(ai)*cos(ai)*exp(-2*abs(ar)), sin(ai)*cos(ai)/ctanh_scale(ar, ai))"),
     "ctanh_scale": ("ar, ai", "sinh(ar)*sinh(ar) + cos(ai)*cos(ai)"),
+    # Complex numbers in NumPy's order, by real parts, then by imaginary ones.
+    "cnan": ("ar, ai", "(ar != ar) | (ai != ai)"), "cbool": ("ar, ai", "(ar != 0) | (ai != 0)"),
+    "cequal": ("ar, ai, br, bi", "(ar == br) & (ai == bi)"),
+    "cbeyond": ("ar, ai, br, bi", "(ar > br) & (ai == ai) & (bi == bi)"),
+    "cgreater": ("ar, ai, br, bi", "cbeyond(ar, ai, br, bi) | (ar == br) & (ai > bi)"),
+    "cat_least": ("ar, ai, br, bi", "cbeyond(ar, ai, br, bi) | (ar == br) & (ai >= bi)"),
+    # Inverse functions: T. E. Hull, T. F. Fairgrieve, P. T. P. Tang, "Implementing the complex arcsine and arccosine
+    # functions using exception handling" (1997), for x, y >= 0 with r = |z + 1|, s = |z - 1|, p = (r + s)/2; W. Kahan,
+    # "Branch cuts for complex elementary functions" (1987) for arctanh.
+    "casin_re": ("ar, ai", "copysign(hull_angle(abs(ar), abs(ai), hypot(abs(ar) + 1, ai), hypot(abs(ar) - 1, ai)), ar)"),
+    "casin_im": ("ar, ai", "copysign(hull_size(abs(ar), abs(ai), hypot(abs(ar) + 1, ai), hypot(abs(ar) - 1, ai)), ai)"),
+    "cacos_re": ("ar, ai", "hull_reflect(ar, hull_coangle(abs(ar), abs(ai), hypot(abs(ar) + 1, ai), hypot(abs(ar) - 1, ai)))"),
+    "hull_reflect": ("x, t", "select(x < 0, 3.141592653589793 - t, t)"),
+    "hull_angle": ("x, y, r, s", "select(x <= 0.6417*(0.5*(r + s)), asin(min(1, x/(0.5*(r + s)))), atan2(x, hull_other(x, y, r, s)))"),
+    "hull_coangle": ("x, y, r, s", "select(x <= 0.6417*(0.5*(r + s)), acos(min(1, x/(0.5*(r + s)))), atan2(hull_other(x, y, r, s), x))"),
+    "hull_other": ("x, y, r, s", "select(x <= 1, sqrt(0.5*(0.5*(r + s) + x)*(y*(y/(r + x + 1)) + (s + (1 - x)))), "
+                                 "y*sqrt(0.5*((0.5*(r + s) + x)/(r + x + 1) + (0.5*(r + s) + x)/(s + (x - 1)))))"),
+    "hull_size": ("x, y, r, s", "select((x < 1) & (y <= 1e-9*(1 - x)), y/sqrt((1 - x)*(1 + x)), hull_log(0.5*(r + s), "
+                                "0.5*(y*(y/(r + x + 1)) + select(x < 1, y*(y/(s + (1 - x))), s + (x - 1)))))"),
+    "hull_log": ("p, m", "select(p > 1.5, select(p > 1e8, log(p) + 0.6931471805599453, log(p + sqrt(p*p - 1))), "
+                         "log1p(m + sqrt(m*(p + 1))))"),
+    "catanh_re": ("ar, ai", "copysign(0.25*log1p(4*abs(ar)/((1 - abs(ar))*(1 - abs(ar)) + ai*ai)), ar)"),
+    "catanh_im": ("ar, ai", "0.5*atan2(2*ai, (1 - ar)*(1 + ar) - ai*ai)"),
+    "horner_re": ("c, sr, si, pr, pi", "1 - c*(sr*pr - si*pi)"), "horner_im": ("c, sr, si, pr, pi", "-c*(sr*pi + si*pr)"),
+    "csin_re": ("ar, ai", "sin(ar)*cosh(ai)"), "csin_im": ("ar, ai", "cos(ar)*sinh(ai)"),
+    "csinc_re": ("x, y", "select((x == 0) & (y == 0), 1, cdiv_re(csin_re(x, y), csin_im(x, y), x, y))"),
+    "csinc_im": ("x, y", "select((x == 0) & (y == 0), 0, cdiv_im(csin_re(x, y), csin_im(x, y), x, y))"),
     "cpow_re": ("ar, ai, br, bi", "select((br == 0) & (bi == 0), 1, select((ar == 0) & (ai == 0), 0, "
                                   "cpow_size(ar, ai, br, bi)*cos(cpow_angle(ar, ai, br, bi))))"),
     "cpow_im": ("ar, ai, br, bi", "select((br == 0) & (bi == 0), 0, select((ar == 0) & (ai == 0), 0, "
@@ -258,6 +286,8 @@ def _ldexp(b, x, n):
 SPECIAL = {
     "shift_left": _shift("left"), "shift_right": _shift("right"), "int_power": _int_power, "bit_count": _bit_count,
     "float_ldexp": _ldexp,
+    # What a cast of an infinite float gives in C, on hosts that NumPy is built for.
+    "int_infinity": lambda b, x: b.const(-(1 << 8 * int(x.dtype[1:]) - 1) if x.dtype in ("i4", "i8") else 0, x.dtype),
     "int_gcd": lambda b, x, y: b.op("int_gcd", x.dtype, x, y),
     "int_lcm": lambda b, x, y: b.op("int_lcm", x.dtype, x, y),
 }
