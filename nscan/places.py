@@ -59,11 +59,11 @@ def _enter(code):
 
 
 def is_literal(x):
-    """Tell whether a number is written in the user's code, where it can never be another one.
+    """Tell whether a float or complex number is written in the user's code, where it can never be another one.
 
     The tape may hold such a number; one that the code was given is an operand of the loop, and may change.
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(1) if type(x) in (float, complex) else None
     while frame is not None:
         code = frame.f_code
         if id(code) not in _PLACES:

@@ -16,7 +16,7 @@ import numpy as np
 from nscan import errors
 from nscan.content import Content
 from nscan.optimise import optimise
-from nscan.places import user_place
+from nscan.places import is_literal, user_place
 from nscan.primitive import _BIND, TABLE, Point
 from nscan.state import HOOKS, STATE, rules
 from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate, operand_key, params_key, remember, shape_key
@@ -196,7 +196,7 @@ class StepTrace(Trace):
             return None
         shape, dtype, numbers, weak, weak_counts = found
         for k, convert in numbers:
-            operands[k] = self._lift_number(convert(operands[k]))
+            operands[k] = self._lift_number(convert(operands[k]), is_literal(operands[k]))
         var = Var(shape, dtype, self.count)
         self.count += 1
         where = user_place(3)
@@ -276,12 +276,12 @@ class StepTrace(Trace):
         template = x.shape
         return self.var_of(self.process(TABLE["fill"], (scalar,), {"template": template}))
 
-    def _lift_number(self, x):
+    def _lift_number(self, x, literal=False):
         x = x if isinstance(x, np.generic) else np.asarray(x)[()]
         dtype = x.dtype
         if type(x) not in NUMBERS:
             check_array(x)
-        if STATE.rules or x in SPECIAL or dtype.kind == "b":
+        if STATE.rules or literal or x in SPECIAL or dtype.kind == "b":
             return Lit(x, dtype)
         var = Var((), dtype, self.count)
         self.count += 1

@@ -151,11 +151,11 @@ for _name, _sign, _pair in (("less", "<", None), ("less_equal", "<=", None), ("g
     _texts = {"*": f"a {_sign} b"}
     _texts["c"] = (_pair or f"(ar {_sign} br) & (ar != br) | (ar == br) & (ai {_sign} bi)",)
     pointwise(_name, getattr(np, _name), partials=(None, None), spelling=_texts)
-pointwise("logical_and", np.logical_and, partials=(None, None), 
+pointwise("logical_and", np.logical_and, partials=(None, None),
           spelling={"*": "(a != 0) & (b != 0)", "c": ("cbool(ar, ai) & cbool(br, bi)",)})
-pointwise("logical_or", np.logical_or, partials=(None, None), 
+pointwise("logical_or", np.logical_or, partials=(None, None),
           spelling={"*": "(a != 0) | (b != 0)", "c": ("cbool(ar, ai) | cbool(br, bi)",)})
-pointwise("logical_xor", np.logical_xor, partials=(None, None), 
+pointwise("logical_xor", np.logical_xor, partials=(None, None),
           spelling={"*": "(a != 0) ^ (b != 0)", "c": ("cbool(ar, ai) ^ cbool(br, bi)",)})
 pointwise("logical_not", np.logical_not, partials=(None,), spelling={"*": "a == 0", "c": ("(ar == 0) & (ai == 0)",)})
 pointwise("isnan", np.isnan, partials=(None,), spelling={"f": "a != a", "*": "False", "c": ("(ar != ar) | (ai != ai)",)})
