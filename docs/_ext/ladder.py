@@ -29,7 +29,7 @@ RUNGS = (
      "From a program to a compiled, cached kernel."),
     ("targets", ("cpu", "cpu.*", "gpu", "gpu.*"),
      "Printing programs and running kernels."),
-    ("front", ("api", "explain", ""),
+    ("front", ("api", "recurrence", "explain", ""),
      "The loops that users call; the public names."),
     ("program", ("__main__", "demo", "demo.*"),
      "What ``python -m nscan`` runs; a user of the library like any other."),

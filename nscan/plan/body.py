@@ -30,15 +30,17 @@ class Body:
         What is added to sums: values, and indexed additions.
     keep : sequence of Var
         Values whose memory must outlive the body; that of others is used again after their last reader.
+    given : dict
+        What ``e.define`` says about results that are at hand.
 
     Where ``e.time`` is set, every statement runs for all steps of ``e.span``: the axis of steps is the first
     axis of every nest, and results that are stored are `Rows`.
     """
 
-    def __init__(self, e, eqns, dest, terms=(), keep=()):
+    def __init__(self, e, eqns, dest, terms=(), keep=(), given=None):
         self.e, self.dest, self.terms, self.keep = e, dest, list(terms), set(keep)
         self.held, self.free, self.borrowed = {}, {}, []
-        self.eqns = list(eqns)
+        self.eqns, self.given = list(eqns), given or {}
         self.lead = () if e.time is None else (e.time,)
         self.uses = self._count_uses()
         self.statements = []
@@ -66,6 +68,7 @@ class Body:
         for q in self.eqns:
             for k, v in enumerate(q.outputs):
                 e.define[v] = ("eqn", q, k)
+        e.define.update(self.given)
         cost = {}
         for q in self.eqns:
             self._plan_one(q, cost)

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from nscan.plan import scalar
+from nscan.plan import affine, scalar
 from nscan.plan.axes import ONE
 from nscan.plan.body import Body, copy, emitter
 from nscan.plan.kinds import split_sums
@@ -169,7 +169,7 @@ class Steps:
         b = self.e.b
         return b.sub(b.sub(self.n, b.const(1)), t) if self.loop.reverse else t
 
-    def step(self, t, carried, kept=()):
+    def step(self, t, carried, kept=(), given=dict):
         """Emit one step.
 
         Parameters
@@ -178,6 +178,8 @@ class Steps:
         carried : list of Value
         kept : sequence of (Var, Rows)
             Values that are stored for later stages.
+        given : callable
+            Called where the inputs are defined; what `define` says about results that the step need not compute.
 
         Returns
         -------
@@ -186,10 +188,8 @@ class Steps:
         stop : Value or None
         """
         e, b = self.e, self.e.b
-        if self.is_outer:
-            e.now = t
-        old = self._define(t, carried)
-        dest = {}
+        old = self.define(t, carried)
+        given, dest = given(), {}
         row = self._row(t)
         for v, place in zip(self.row_vars, self.rows):
             if place is not None:
@@ -202,7 +202,7 @@ class Steps:
             if s.how == "two":
                 dest.setdefault(s.new, []).append(self.place_at(s, after))
         terms = [(x, self.sums[k].place) for k, x in self.terms if self.sums[k].how == "one"]
-        Body(e, self.eqns, dest, terms, self.loop.step.outputs).emit()
+        Body(e, self.eqns, dest, terms, self.loop.step.outputs, given).emit()
         for s in self.states:
             if s.how == "one":
                 found = e.define.get(s.new)
@@ -211,9 +211,11 @@ class Steps:
         stop = None if self.stop is None else e.elem(self.stop, ())[0]
         return [*self._new_states(), *self._new_sums(old)], stop
 
-    def _define(self, t, carried):
+    def define(self, t, carried):
         """Define the inputs of the step; return the old sums that are kept in registers."""
         e = self.e
+        if self.is_outer:
+            e.now = t
         left, old = iter(carried), {}
         for k, s in enumerate((*self.states, *self.sums)):
             if s.how == "registers":
@@ -258,6 +260,9 @@ class Steps:
         """
         b = self.e.b
         written = self.written() | {rows.slot for _, rows in kept}
+        powers = affine.find(self)
+        if powers is not None:
+            return powers.run(lo, hi, carried, kept, written), hi
         if self.stop is None:
             with b.range(lo, hi, carries=carried, written=written) as loop:
                 new, _ = self.step(loop.index, loop.carried, kept)
