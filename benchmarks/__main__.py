@@ -1,0 +1,60 @@
+"""Measure nscan: ``python -m benchmarks [loops|growth|compile|report] [options] [name ...]``."""
+
+import argparse
+import json
+import os
+import pathlib
+
+RESULTS = pathlib.Path(__file__).with_name("results.json")
+ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"),
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def arguments():
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure nscan beside other libraries.")
+    parser.add_argument("part", nargs="?", default="all", choices=["all", "loops", "growth", "compile", "report"],
+                        help="which table to measure; 'report' only writes the page from the last figures")
+    parser.add_argument("names", nargs="*", help="loops to measure (default: all)")
+    parser.add_argument("--quick", action="store_true", help="3 turns instead of 11")
+    parser.add_argument("--peers", default="numba,numpy,jax,torch,pytensor", help="with whom to compare")
+    parser.add_argument("--pytensor", metavar="PYTHON", help="an interpreter that has PyTensor")
+    parser.add_argument("--keep", action="store_true", help="write nothing, only print")
+    return parser.parse_args()
+
+
+def say(loop, direction, figures, wrong):
+    """Print a line of figures."""
+    first = figures["nscan"]
+    cells = [f"{name} x{found['ratio']:.2f}" for name, found in figures.items() if name != "nscan"]
+    print(f"{loop.name:14} {direction:9} {first['seconds'] * 1e3:9.3f} ms  kernel {first['kernel'] * 1e3:9.3f} ms  "
+          + "  ".join(cells) + "".join(f"  [{k}: {v}]" for k, v in wrong.items()), flush=True)
+
+
+def main():
+    """Measure what the command line asks for."""
+    options = arguments()
+    os.environ.update(ONE_THREAD)
+    from benchmarks import compiling, growth, machine, measure, report
+
+    turns = 3 if options.quick else 11
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if options.part in ("all", "loops"):
+        peers = ["nscan", *options.peers.split(",")]
+        found = measure.run(options.names, peers, options.pytensor, turns, say)
+        known["loops"] = {**known.get("loops", {}), **found}
+    if options.part in ("all", "growth"):
+        known["growth"] = growth.run(turns, print)
+    if options.part in ("all", "compile"):
+        known["compile"] = compiling.run(turns, print)
+    if options.part != "report":
+        known["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns}
+    if not options.keep:
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+        report.write(known)
+
+
+if __name__ == "__main__":
+    main()
