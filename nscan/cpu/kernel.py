@@ -78,6 +78,15 @@ class Kernel:
         return [(k, key) for k, key in enumerate(self.program.keys) if key[0] in kinds]
 
     @functools.cached_property
+    def places(self):
+        """Number of an array to the places of its address in the block of numbers."""
+        out = {}
+        for k, key in self.moving:
+            if key[0] == "address":
+                out.setdefault(key[1], []).append(k)
+        return out
+
+    @functools.cached_property
     def types(self):
         """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
         loop = self.loop

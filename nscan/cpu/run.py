@@ -130,8 +130,9 @@ class LoopRun:
         self.loop, self.kernel, self.n, self.arrays, self.layout = loop, kernel, n, arrays, kernel.layout
         self.room = room or (min(n, GROW) if loop.stop else n)
         self.parts, by_lanes = divide(kernel, self.room if loop.stop else n)
-        # By how many rows arrays begin later than those of all steps, by their number.
-        self.shift, self._by_steps = {}, len(self.parts) > 1 and not by_lanes
+        # By how many rows arrays begin later than those of all steps, by their number; they may change between calls.
+        self.shift, self.block = {}, None
+        self._by_steps = len(self.parts) > 1 and not by_lanes
         rows, finals = kernel.types
         states = kernel.loop.states
         self.whole = [self._row_array(k, shape, dtype) for k, (shape, dtype) in enumerate(rows)]
@@ -149,7 +150,11 @@ class LoopRun:
     def restart(self, states, lo, hi):
         """Make ready to run the steps from lo to hi alone, from given states (in the order of the caller)."""
         a = self.loop.seqs
-        self.arrays[a:a + self.loop.states] = reordered(self.kernel, self.loop, [*self.arrays[:a], *states])[a:]
+        for k, x in enumerate(reordered(self.kernel, self.loop, [*self.arrays[:a], *states])[a:], a):
+            if self.block is None:
+                self.arrays[k] = np.array(x)
+            else:
+                self.arrays[k][...] = x
         self._lead(hi - lo)
         first = self.n - hi if self.loop.reverse else lo
         self.shift = {len(self.arrays) + k: first for k in range(len(self.whole))}
@@ -209,6 +214,7 @@ class LoopRun:
 
     def _grow(self):
         """Make room for more rows behind those there are."""
+        self.block = None
         for k, (old, (shape, dtype)) in enumerate(zip(self.whole, self.kernel.types[0])):
             if old is not None:
                 self.whole[k] = self._row_array(k, shape, dtype)
@@ -216,15 +222,23 @@ class LoopRun:
 
     def _block(self):
         """Fill addresses, strides and what else changes from call to call into a block of numbers."""
-        block = self.layout.template.copy()
         arrays = [*self.arrays, *self.rows(), *self.lasts, *self.sums]
         numbers = self._numbers()
+        if self.block is None:
+            self.block = self._whole_block(arrays)
+        for k in (*numbers, *self.shift):
+            for place in self.kernel.places.get(k, ()):
+                self.block[place] = numbers.get(k) or arrays[k].ctypes.data - self._shifted(k, arrays)
+        return self.block
+
+    def _whole_block(self, arrays):
+        block = self.layout.template.copy()
         first_sum = len(arrays) - len(self.sums)
         shared = -(-self.workspace.ctypes.data // 64) * 64
         for k, key in self.kernel.moving:
             kind = key[0]
             if kind == "address":
-                block[k] = numbers.get(key[1]) or arrays[key[1]].ctypes.data - self._shifted(key[1], arrays)
+                block[k] = arrays[key[1]].ctypes.data
             elif kind == "stride":
                 block[k] = arrays[key[1]].strides[key[2]]
             elif kind == "shared":
