@@ -26,7 +26,7 @@ HOOKS["runner"] = run_loops
 
 # ----------------------------------------------------------------------------------------------------- scan
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, truncate_gradient=-1, go_backwards=False, *,
-         strict=False, name=None, return_list=False):
+         strict=False, name=None, return_list=False, checkpoint="auto"):
     """Run a loop whose step is written in NumPy as one compiled kernel.
 
     The result is that of this Python loop::
@@ -68,6 +68,11 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         Name for messages; by default that of the step.
     return_list : bool, default False
         Return a list also for one output.
+    checkpoint : str or int, default "auto"
+        What to keep for a backward pass (compiled mode): ``"all"`` that it reads and that is costly; the ``"states"``,
+        from which it computes the rest again; a number of states, between which it runs the steps again; a budget in
+        bytes like ``"256MB"``, filled by whichever of these runs the fewest steps again; or ``"auto"``, the budget
+        ``config.checkpoint_bytes``. The derivatives are the same to the last bit. A loop in a step keeps all or the states.
 
     Returns
     -------
@@ -101,11 +106,11 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
     array([1.  , 2.5 , 4.25])
     """
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, name)
-    rows = _scan(fn, parsed, truncate_gradient, strict, stacked=True)[0]
+    rows = _scan(fn, parsed, truncate_gradient, strict, True, checkpoint)[0]
     return list(rows) if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _scan(fn, parsed, truncate_gradient, strict, stacked):
+def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint):
     """Run a parsed call: (rows, final values)."""
     leaves, structures, paths = spec.flat_constants(parsed.constants)
     _check_truncate(truncate_gradient)
@@ -118,7 +123,7 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked):
         return made.call(fn, parsed, rows, states, _nests(constants, structures), stacked)
 
     seqs = _sequence_views(parsed, n)
-    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,))
+    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,), checkpoint=checkpoint)
     traced = step.trace_call(call)
     if n is None and not traced.loop.stop:
         raise errors.LengthError(f"nothing says how many steps {parsed.name!r} runs: give sequences, n_steps, or return ns.until")
@@ -234,7 +239,8 @@ def _after(head, initial, middle):
 
 
 # ---------------------------------------------------------------------------------------------------- loop
-def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, truncate_gradient=-1, name=None):
+def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, truncate_gradient=-1, name=None,
+         checkpoint="auto"):
     """Run a loop in carry style: ``carry, y = fn(carry, x)``.
 
     The result is that of this Python loop::
@@ -266,6 +272,8 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
         See `scan`.
     name : str, optional
         Name for messages.
+    checkpoint : str or int, default "auto"
+        See `scan`.
 
     Returns
     -------
@@ -302,7 +310,8 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     leaves, structures, paths = spec.flat_constants(tuple(spec._entries(non_sequences)))
     spec.check_arity(fn, ["init", "xs", *[f"non_sequences[{k}]" for k in range(len(structures))]])
     result = _LoopResult(fn, name, init_tree, x_tree, structures)
-    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse), functions=(fn,))
+    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse), functions=(fn,),
+                     checkpoint=checkpoint)
     traced = step.trace_call(call)
     if n is None and not traced.loop.stop:
         raise errors.LengthError(f"nothing says how many steps {name!r} runs: give xs, length, or return ns.until")
@@ -366,7 +375,8 @@ class _LoopResult:
 
 
 # ------------------------------------------------------------------------------------------- map and folds
-def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=False, *, name=None):
+def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=False, *, name=None,
+        checkpoint="auto"):
     """Apply a function to the rows of sequences; steps are independent and may run in parallel.
 
     Parameters
@@ -377,7 +387,7 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
         Each leaf of shape (n, ...). The top list or tuple is the list of arguments.
     non_sequences : optional
         Constants, as in `scan`.
-    truncate_gradient, go_backwards :
+    truncate_gradient, go_backwards, checkpoint :
         As in `scan`.
     name : str, optional
         Name for messages.
@@ -396,11 +406,12 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
     """
     entries = spec._entries(sequences)
     if all(not isinstance(e, (dict, tuple, list)) or isinstance(e, dict) and set(e) <= {"input", "taps"} for e in entries):
-        return scan(fn, sequences, None, non_sequences, None, truncate_gradient, go_backwards, name=name)
-    return _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name)
+        return scan(fn, sequences, None, non_sequences, None, truncate_gradient, go_backwards, name=name,
+                    checkpoint=checkpoint)
+    return _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, checkpoint)
 
 
-def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name):
+def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, checkpoint):
     """Flatten nests among the sequences of `map`."""
     leaves, structures = [], []
     for nest in entries:
@@ -412,10 +423,10 @@ def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name
         rows = _nests(list(args[:len(leaves)]), structures)
         return fn(*rows, *args[len(leaves):])
     return scan(flat, leaves, None, non_sequences, None, truncate_gradient, go_backwards,
-                name=name or getattr(fn, "__name__", None))
+                name=name or getattr(fn, "__name__", None), checkpoint=checkpoint)
 
 
-def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, *, name=None):
+def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, *, name=None, checkpoint="auto"):
     """Fold rows into an accumulator and keep only its last value.
 
     Parameters
@@ -426,6 +437,8 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
         As in `scan`; every entry of outputs_info is an accumulator.
     name : str, optional
         Name for messages.
+    checkpoint : str or int, default "auto"
+        See `scan`.
 
     Returns
     -------
@@ -442,11 +455,11 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, None, go_backwards, name)
     if len(parsed.states) != parsed.outputs or not parsed.states:
         raise errors.SpecError("each entry of outputs_info of a fold is an accumulator: give its initial value")
-    finals = _scan(fn, parsed, -1, False, stacked=False)[1]
+    finals = _scan(fn, parsed, -1, False, False, checkpoint)[1]
     return finals[0] if len(finals) == 1 else tuple(finals)
 
 
-def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None):
+def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpoint="auto"):
     """Fold rows from the first to the last; see `reduce`.
 
     Examples
@@ -456,10 +469,10 @@ def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None):
     >>> ns.foldl(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
     np.int64(123)
     """
-    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name)
+    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name, checkpoint=checkpoint)
 
 
-def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None):
+def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpoint="auto"):
     """Fold rows from the last to the first; see `reduce`.
 
     Examples
@@ -469,7 +482,7 @@ def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None):
     >>> ns.foldr(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
     np.int64(321)
     """
-    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name)
+    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name, checkpoint=checkpoint)
 
 
 def array(x, dtype=None):

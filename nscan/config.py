@@ -6,6 +6,7 @@ DEFAULTS = {
     "mode": ("NSCAN_MODE", "compiled"),
     "cache_dir": ("NSCAN_CACHE_DIR", None),
     "cache_bytes": ("NSCAN_CACHE_BYTES", 1 << 30),
+    "checkpoint_bytes": ("NSCAN_CHECKPOINT_BYTES", 1 << 30),
 }
 MODES = ("compiled", "python")
 
@@ -22,6 +23,9 @@ class Config:
         Folder of the compiled kernels; the user's cache folder by default. Environment: ``NSCAN_CACHE_DIR``.
     cache_bytes : int
         Size above which the oldest kernels leave the folder. Environment: ``NSCAN_CACHE_BYTES``.
+    checkpoint_bytes : int
+        What the rows that a loop keeps for its backward pass may take under ``checkpoint="auto"``. Environment:
+        ``NSCAN_CHECKPOINT_BYTES``.
 
     Examples
     --------
@@ -56,7 +60,7 @@ class Config:
 def _checked(name, value):
     if name == "mode" and value not in MODES:
         raise ValueError(f"mode is {value!r}; it must be one of {', '.join(map(repr, MODES))}")
-    if name == "cache_bytes":
+    if name in ("cache_bytes", "checkpoint_bytes"):
         return int(value)
     return value
 

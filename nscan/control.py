@@ -10,7 +10,7 @@ from nscan.tape import Cond, Tape, spares
 from nscan.trace import StepTrace, Traced, current_step
 
 
-def while_loop(cond, body, init, max_steps=None):
+def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto"):
     """Repeat ``carry = body(carry)`` while ``cond(carry)`` holds.
 
     Parameters
@@ -22,6 +22,8 @@ def while_loop(cond, body, init, max_steps=None):
     init : nest of arrays or numbers
     max_steps : int, optional
         Stop after that many steps in any case.
+    checkpoint : str or int, default "auto"
+        What to keep for a backward pass; see `scan`.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def while_loop(cond, body, init, max_steps=None):
         again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
         return news, [], np.logical_not(again)
 
-    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond)))
+    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond), checkpoint=checkpoint))
     first = [x for c in carries for x in c.values()]
     start = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
     start = edge._condition(edge.until(start), name)

@@ -168,7 +168,7 @@ class _Watch:
             self.note(loop, values, int(outs[loop.visible - 1]) if loop.stop else int(values[0]))
         elif row.name == "loop_adjoint":
             adjoint, operands = rule.adjoint_operands(**params, values=values)
-            arrays = [x.residual.arrays[x.index] if isinstance(x, rule.Hidden) else x for x in operands]
+            arrays = [x.residual.row(x.index) if isinstance(x, rule.Hidden) else x for x in operands]
             self.note(adjoint.backward, arrays, int(arrays[0]))
         return outs
 

@@ -71,6 +71,10 @@ class Residual:
     def __init__(self, arrays):
         self.arrays = arrays
 
+    def row(self, k):
+        """Return hidden row k of all steps."""
+        return self.arrays[k]
+
 
 def run_loop(loop, values, runner):
     """Run a loop on real arrays, step by step: the living definition of the loop row."""

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from nscan import errors
+from nscan import checkpoint, errors
 from nscan.array import as_operand, astype
 from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
 from nscan.tape import RESIDUAL, Lit, Loop, locate, remember
@@ -118,6 +118,8 @@ class Call:
     name : str
     functions : tuple of callable
         The user's functions that the step calls.
+    checkpoint : str or int
+        What to keep for a backward pass.
     """
 
     step: object
@@ -129,6 +131,7 @@ class Call:
     reverse: bool = False
     strict: bool = False
     functions: tuple = ()
+    checkpoint: object = "auto"
 
 
 @dataclasses.dataclass
@@ -222,7 +225,7 @@ def _finish(call, traced, news):
     names = tuple(c.name for c in call.carries for _ in c.initial)
     _check_row_sizes(call, tape, tape.outputs[len(new_states):len(new_states) + len(outs)], outs)
     loop = _loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), 0, 0, stop is not None, call.reverse,
-                 call.name, names)
+                 call.name, names, checkpoint.parse(call.checkpoint))
     initial = [v for c in call.carries for v in c.values()]
     return Traced_(loop, [*initial, *given, *captured], captured, [x for x, _ in trace.originals])
 

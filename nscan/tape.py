@@ -147,6 +147,13 @@ class Loop:
         A post-test: the row that fires is kept.
     reverse : bool
         Rows are read and written from the last to the first.
+    checkpoint : str or int
+        What the user said about rows for a backward pass (`nscan.checkpoint`).
+    keep : str or None
+        How these rows are kept, once that is decided: "all", "states" or "segments".
+    partner : Loop or None
+        Of a forward loop in segments, its backward loop; of a backward loop that computes rows again from states, the one
+        that is given all rows: both divide the steps into the same blocks.
     name : str
         Name of the user's step, for messages.
     state_names : tuple of str
@@ -163,12 +170,20 @@ class Loop:
     reverse: bool = False
     name: str = "step"
     state_names: tuple = ()
+    checkpoint: object = "auto"
+    keep: object = None
+    partner: object = None
 
     @functools.cached_property
     def key(self):
         """What tells two loops apart, without names."""
+        return Key((self.structure, self.checkpoint, self.keep, self.partner and self.partner.structure))
+
+    @functools.cached_property
+    def structure(self):
+        """What tells two kernels apart."""
         return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
-                    self.reverse))
+                    self.reverse, self.partner.structure if self.partner and not self.hidden else None))
 
     @functools.cached_property
     def bare(self):
@@ -177,7 +192,18 @@ class Loop:
             return self
         states, sums, rows, _, stop = self.split_step_outputs(self.step.outputs)
         outputs = (*states, *sums, *rows, *([stop] if self.stop else []))
-        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0)
+        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0, partner=None)
+
+    @functools.cached_property
+    def _variants(self):
+        return {}
+
+    def keeping(self, keep):
+        """Return the loop with another `keep`, the same object every time."""
+        found = self._variants.get(keep)
+        if found is None:
+            found = self._variants[keep] = dataclasses.replace(self, keep=keep)
+        return found
 
     def tapes(self):
         """Tapes inside, for printing and for passes."""

@@ -461,7 +461,7 @@ def run_fold(case, lib, given, options):
         xs, hs, ws = args[:many], args[many : many + len(case.states)], args[many + len(case.states) :]
         return tuple(step(xs, [[h] for h in hs], ws[0] if case.nest else ws, 0, None, None)[0])
 
-    outs = getattr(lib, case.api)(body, list(given.seqs), list(given.states), constants_of(case, given))
+    outs = getattr(lib, case.api)(body, list(given.seqs), list(given.states), constants_of(case, given), **options)
     return outs if isinstance(outs, tuple) else (outs,)
 
 
@@ -472,5 +472,5 @@ def run_while(case, lib, given, options):
         news, _, _ = step([], [[h] for h in carry["h"]], ws[0] if case.nest else ws, 0, None, None)
         return dict(h=tuple(news), k=carry["k"] + 1)
 
-    final = lib.while_loop(lambda carry: carry["k"] < case.steps, body, dict(h=tuple(given.states), k=np.int64(0)))
+    final = lib.while_loop(lambda carry: carry["k"] < case.steps, body, dict(h=tuple(given.states), k=np.int64(0)), **options)
     return (*final["h"], final["k"])

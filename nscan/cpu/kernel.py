@@ -78,6 +78,15 @@ class Kernel:
         return [(k, key) for k, key in enumerate(self.program.keys) if key[0] in kinds]
 
     @functools.cached_property
+    def places(self):
+        """Number of an array to the places of its address in the block of numbers."""
+        out = {}
+        for k, key in self.moving:
+            if key[0] == "address":
+                out.setdefault(key[1], []).append(k)
+        return out
+
+    @functools.cached_property
     def types(self):
         """Shapes and dtypes of rows (hidden ones included) and of final states and sums."""
         loop = self.loop
@@ -91,22 +100,42 @@ _KERNELS = {}
 
 def kernel_of(loop):
     """Return the kernel of a loop: planned and compiled once for each structure."""
-    key = loop.key
+    kernel = plan_of(loop)
+    if kernel.function is None:
+        kernel.address = build.build(kernel.program.text, host_features()).kernel.address
+        kernel.function = PROTOTYPE(kernel.address)
+    return kernel
+
+
+def plan_of(loop):
+    """Return the kernel of a loop, perhaps not compiled yet."""
+    key = loop.structure
     found = _KERNELS.get(key)
     if found is None:
-        kernel = planned(loop)
-        module = build.build(kernel.program.text, host_features())
-        kernel.address = module.kernel.address
-        kernel.function = PROTOTYPE(kernel.address)
-        found = _KERNELS[key] = kernel
+        found = _KERNELS[key] = planned(loop)
     return found
+
+
+def shared_grid(loop):
+    """Whether a loop divides its steps and lanes like another one."""
+    return loop.partner is not None and not loop.hidden
 
 
 def planned(loop, features=None):
     """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
     prepared, order = prepare(loop)
     program = planner.plan(prepared, host_features() if features is None else features)
-    return lay_out(Kernel(prepared, program, order, block_length(program), None), CAPACITY)
+    block = block_length(program)
+    if shared_grid(loop):
+        other = planned(loop.partner, features)
+        program = dataclasses.replace(program, work=other.program.work, lane_block=other.program.lane_block)
+        block = other.block if program.stages.post_terms else min(block, other.block)
+    return lay_out(Kernel(prepared, program, order, block, None), CAPACITY)
+
+
+def grid(kernel):
+    """Steps after which a run may pause without any sum being added up in another order."""
+    return kernel.block if kernel.program.stages.post_terms else 1
 
 
 def block_length(program):
@@ -116,6 +145,8 @@ def block_length(program):
         if ("block",) in slot.sizes:
             sizes = [d if isinstance(d, int) else 1 if d[0] == "block" else program.sizes[d[1]] for d in slot.sizes]
             bytes_of_step += slot.itemsize * math.prod(sizes)
+    if not bytes_of_step and program.stages.post_terms:
+        bytes_of_step = program.step_bytes
     if bytes_of_step and program.lane:
         bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
     if bytes_of_step:

@@ -28,21 +28,48 @@ def run_compiled(row, values, params):
 
 def run_loop(loop, values):
     """Run a loop on real arrays."""
+    from nscan.cpu import segments
     n = int(values[0])
+    if n and any(type(v) is segments.SegmentRow for v in values):
+        return segments.backward(loop, n, values[1:])
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     if n == 0:
         return no_steps(loop, arrays)
+    if loop.hidden and loop.keep == "segments":
+        return segments.forward(loop, n, arrays)
+    return run_kernel(loop, n, arrays)
+
+
+def run_kernel(loop, n, arrays, marks=None, limit=None):
+    """Run a loop by its kernel.
+
+    Parameters
+    ----------
+    marks : optional
+        What keeps states on the way (see `LoopRun.finish`).
+    limit : int, optional
+        A loop of unknown length that needs room for more rows is given up: None is returned.
+    """
     kernel = kernel_of(loop)
     arrays = reordered(kernel, loop, arrays)
     while True:
         run = LoopRun(loop, kernel, n, arrays)
-        word = run.finish()
+        word = run.finish(marks, limit)
         if word is None:
             return run.results()
-        if word[0] != NO_ROOM:
-            raise failure(loop, word)
-        if kernel.layout.capacity <= run.layout.capacity:
-            lay_out(kernel, 2 * run.layout.capacity)
+        if word == GIVEN_UP:
+            return None
+        make_room(loop, kernel, run.layout, word)
+        if marks is not None:
+            marks.restart()
+
+
+def make_room(loop, kernel, layout, word):
+    """Raise the error of a status word, unless it asks for more room for inner loops: then make that."""
+    if word[0] != NO_ROOM:
+        raise failure(loop, word)
+    if kernel.layout.capacity <= layout.capacity:
+        lay_out(kernel, 2 * layout.capacity)
 
 
 def reordered(kernel, loop, arrays):
@@ -95,21 +122,42 @@ class LoopRun:
         Number of steps, or the largest number of them.
     arrays : list of ndarray
         Operands in the order of the kernel.
+    room : int, optional
+        Rows that there is room for; a run with less room than steps is started for a part of them by `restart`.
     """
 
-    def __init__(self, loop, kernel, n, arrays):
+    def __init__(self, loop, kernel, n, arrays, room=None):
         self.loop, self.kernel, self.n, self.arrays, self.layout = loop, kernel, n, arrays, kernel.layout
-        self.room = min(n, GROW) if loop.stop else n
-        self.parts, by_lanes = divide(kernel, self.room)
+        self.room = room or (min(n, GROW) if loop.stop else n)
+        self.parts, by_lanes = divide(kernel, self.room if loop.stop else n)
+        # By how many rows arrays begin later than those of all steps, by their number; they may change between calls.
+        self.shift, self.block = {}, None
+        self._by_steps = len(self.parts) > 1 and not by_lanes
         rows, finals = kernel.types
         states = kernel.loop.states
         self.whole = [self._row_array(k, shape, dtype) for k, (shape, dtype) in enumerate(rows)]
-        for j, i in kernel.program.led.items():
-            self.whole[j][-1 if loop.reverse else 0] = arrays[loop.seqs + i]
+        self._lead(self.room)
         self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
         self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
         self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
         self.counter = np.zeros(len(self.parts), np.int64)
+
+    def _lead(self, count):
+        """Put initial values before the first of some number of rows where the plan says so."""
+        for j, i in self.kernel.program.led.items():
+            self.whole[j][count if self.loop.reverse else 0] = self.arrays[self.loop.seqs + i]
+
+    def restart(self, states, lo, hi):
+        """Make ready to run the steps from lo to hi alone, from given states (in the order of the caller)."""
+        a = self.loop.seqs
+        for k, x in enumerate(reordered(self.kernel, self.loop, [*self.arrays[:a], *states])[a:], a):
+            if self.block is None:
+                self.arrays[k] = np.array(x)
+            else:
+                self.arrays[k][...] = x
+        self._lead(hi - lo)
+        first = self.n - hi if self.loop.reverse else lo
+        self.shift = {len(self.arrays) + k: first for k in range(len(self.whole))}
 
     def _row_array(self, k, shape, dtype):
         """Array of a row, with an initial value before the first one where the plan says so."""
@@ -123,32 +171,50 @@ class LoopRun:
         return [self.whole[program.before[k]][early] if k in program.before else x[late] if k in program.led else x
                 for k, x in enumerate(self.whole)]
 
-    def finish(self):
-        """Run to the end; return the status word of the first failure, or None."""
+    def finish(self, marks=None, limit=None):
+        """Run to the end; return the status word of the first failure, or None.
+
+        Parameters
+        ----------
+        marks : optional
+            ``upcoming(done)`` is the next step after which the run pauses, or None; then ``keep(run, done)`` is called.
+        limit : int, optional
+            Rows at which a loop of unknown length is given up.
+        """
         done, fresh = 0, True
         while True:
-            word = self.advance(fresh)
+            pause = marks and marks.upcoming(done)
+            stop = self.room if pause is None else min(self.room, pause)
+            word = self.advance(done, stop, fresh)
             if word is not None:
                 return word
-            fresh, done = False, self.room
-            if self.room == self.n or self.counter[0] < 0:
+            fresh, done = False, stop
+            if done == self.n or self.counter[0] < 0:
                 return None
-            self.room = min(self.n, 2 * self.room)
-            self.parts = np.array([(done, self.room, 0, 0)], np.int64)
-            self._grow()
+            if done == pause:
+                marks.keep(self, done)
+            if done == self.room:
+                if limit is not None and done >= limit:
+                    return GIVEN_UP
+                self.room = min(self.n, 2 * self.room)
+                self._grow()
 
-    def advance(self, fresh):
-        """Run the ranges of the parts."""
+    def advance(self, start, stop, fresh):
+        """Run steps of all parts, which go on from where they are unless they are to start; return a status word or None."""
         kernel = self.kernel
-        status = np.zeros((len(self.parts), 8), np.int64)
-        work = kernel.program.work * int(self.parts[-1, 1] - self.parts[0, 0])
-        run = launch.Run(kernel.function, kernel.address, self.parts, kernel.block, status, self._block(), fresh,
+        parts = self.parts
+        if not self._by_steps:
+            parts[:, 0], parts[:, 1] = start, stop
+        status = np.zeros((len(parts), 8), np.int64)
+        work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
+        run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
                          once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
         launch.run_watched(run)
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
 
     def _grow(self):
         """Make room for more rows behind those there are."""
+        self.block = None
         for k, (old, (shape, dtype)) in enumerate(zip(self.whole, self.kernel.types[0])):
             if old is not None:
                 self.whole[k] = self._row_array(k, shape, dtype)
@@ -156,15 +222,23 @@ class LoopRun:
 
     def _block(self):
         """Fill addresses, strides and what else changes from call to call into a block of numbers."""
-        block = self.layout.template.copy()
         arrays = [*self.arrays, *self.rows(), *self.lasts, *self.sums]
         numbers = self._numbers()
+        if self.block is None:
+            self.block = self._whole_block(arrays)
+        for k in (*numbers, *self.shift):
+            for place in self.kernel.places.get(k, ()):
+                self.block[place] = numbers.get(k) or arrays[k].ctypes.data - self._shifted(k, arrays)
+        return self.block
+
+    def _whole_block(self, arrays):
+        block = self.layout.template.copy()
         first_sum = len(arrays) - len(self.sums)
         shared = -(-self.workspace.ctypes.data // 64) * 64
         for k, key in self.kernel.moving:
             kind = key[0]
             if kind == "address":
-                block[k] = numbers.get(key[1]) or arrays[key[1]].ctypes.data
+                block[k] = arrays[key[1]].ctypes.data
             elif kind == "stride":
                 block[k] = arrays[key[1]].strides[key[2]]
             elif kind == "shared":
@@ -179,6 +253,10 @@ class LoopRun:
                 block[k] = self.distances[key[1] - first_sum]
         return block
 
+    def _shifted(self, k, arrays):
+        """Bytes from where an array would begin, if it held the rows of all steps, to where it begins."""
+        return self.shift[k] * arrays[k].strides[0] if k in self.shift else 0
+
     def _numbers(self):
         """Lay operands without axes side by side in memory: the address of each."""
         given = [k for k, x in enumerate(self.arrays) if not x.ndim]
@@ -186,13 +264,16 @@ class LoopRun:
         first = self.given.ctypes.data
         return {k: first + 16 * j for j, k in enumerate(given)}
 
-    def results(self):
-        """Outputs in the order of the loop equation."""
+    def totals(self):
+        """States and sums after the last step that has run, in the order of the caller."""
         sums = [add_parts(s) if d else s for s, d in zip(self.sums, self.distances)]
         totals = [*self.lasts, *sums]
-        totals = [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
+        return [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
+
+    def results(self):
+        """Outputs in the order of the loop equation."""
         count = int(self.counter[0])
-        return arranged(self.loop, self.rows(), totals, (~count if count < 0 else count) if self.loop.stop else self.n)
+        return arranged(self.loop, self.rows(), self.totals(), (~count if count < 0 else count) if self.loop.stop else self.n)
 
 
 def partial_sums(kernel, types, count, by_lanes):
@@ -226,7 +307,7 @@ def arranged(loop, outs, lasts, done):
     return tuple(result)
 
 
-NO_ROOM = 6
+NO_ROOM, GIVEN_UP = 6, "given up"
 REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis with size {}"),
            2: (errors.SingularError, "Singular matrix"), 3: (errors.SingularError, "Matrix is not positive definite"),
            4: (errors.SizeError, "operands could not be broadcast together: sizes {} and {}"),

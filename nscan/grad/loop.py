@@ -3,20 +3,22 @@
 *Forward*: the tangent step runs beside the step (`nscan.grad.forward`). *Reverse* (`adjoint_of`): a loop over the
 reversed steps whose states are the cotangents of states and whose sums are the cotangents of constants. The
 two are joined by the residual: rows of values that the adjoint reads. Which values those are is found here by
-running the rules once; how they are kept is not decided here.
+running the rules once. How many of them are kept (`decided`) follows from their bytes: all that are costly, or the
+states alone, from which the backward step computes the others.
 """
 
 import dataclasses
 
 import numpy as np
 
+from nscan import checkpoint
 from nscan.grad.flow import operand_flow
 from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
-from nscan.tape import RESIDUAL, Loop, Tape, Var, remember, uses
-from nscan.trace import StepTrace, rules
+from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var, remember, uses
+from nscan.trace import StepTrace, Traced, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
 EXPENSIVE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "arcsin",
@@ -95,7 +97,7 @@ class _Builder:
     def __init__(self, loop, active, with_ct):
         self.loop = loop
         self.step = loop.step
-        self.active = active
+        self.active, self.with_ct = active, with_ct
         _, seqs, states, _, consts = loop.split_inputs(active)
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(self.step.inputs)
         self.wanted = [v for group, flags in ((self.seq_vars, seqs), (self.const_vars, consts))
@@ -125,7 +127,8 @@ class _Builder:
             demanded = []
             tape, used, _ = self._trace_backward(None, demanded)
             read = uses(tape)
-            kept = self._choose([v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read])
+            demanded = [v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read]
+            kept = self._states_behind(demanded) if self.loop.keep == "states" else self._choose(demanded)
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
@@ -135,6 +138,11 @@ class _Builder:
         back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts) + len(extra),
                     sum(v in self.wanted for v in self.seq_vars), sum(v in self.wanted for v in self.const_vars),
                     reverse=not loop.reverse, name=f"adjoint of {loop.name}")
+        if loop.keep == "states":
+            given = adjoint_of(loop.keeping("all"), self.active, self.with_ct)
+            back = dataclasses.replace(back, partner=given.backward)
+        if loop.keep == "segments" and whole is None and forward.hidden:
+            forward = dataclasses.replace(forward, partner=back)
         return Adjoint(forward, back, tuple(used.seqs), tuple(used.consts), tuple(self.ct_states), tuple(self.ct_rows),
                        tuple(kept), hidden, tuple(extra))
 
@@ -161,6 +169,15 @@ class _Builder:
                 kept.update(sources)
         order = {v: k for k, v in enumerate((*self.step.inputs, *self.producer))}
         return sorted(kept, key=order.__getitem__)
+
+    def _states_behind(self, demanded):
+        """States from which all that is demanded can be computed."""
+        needed = set(demanded)
+        for eqn in reversed(self.step.eqns):
+            if any(v in needed for v in eqn.outputs):
+                needed.update(v for v in eqn.inputs if type(v) is Var)
+                needed.update(d for v in (*eqn.inputs, *eqn.outputs) for d in v.shape if type(d) is Var)
+        return [v for v in (*self.state_vars, *self.sum_vars) if v in needed]
 
     def _trace_backward(self, kept, demanded):
         """Trace the backward step; with `kept` None every value that a rule reads is an input."""
@@ -285,8 +302,51 @@ def pair(inputs, params, active):
     active = _flowing(loop, active)
     if not any(active):
         return params, shown
-    adjoint = adjoint_of(loop, active, (True,) * loop.rows)
-    return {"loop": adjoint.forward}, shown
+    return {"loop": decided(loop, inputs[0], active).forward}, shown
+
+
+def decided(loop, n, active):
+    """Decide how the rows for the backward pass of a loop are kept, by its option and by their bytes.
+
+    Parameters
+    ----------
+    loop : Loop
+    n : int, Lit or array
+        Its number of steps.
+    active : tuple of bool
+        Operands from which a derivative flows.
+
+    Returns
+    -------
+    Adjoint
+        For cotangents of all outputs; its loop says the decision (`Loop.keep`).
+    """
+    known = not isinstance(n, Traced)
+    steps = int(n.value if type(n) is Lit else n) if known and not loop.stop else None
+
+    def kept(keep):
+        return adjoint_of(loop.keeping(keep), active, (True,) * loop.rows)
+    option = loop.checkpoint
+    whole = kept("all") if option != "states" else None
+    if option == "all" or option == "auto" and not known:
+        return whole
+    keep = checkpoint.choose(option, steps, _kept_bytes(whole) if whole else None, lambda: _kept_bytes(kept("states")))
+    if keep == "segments" and not (known and whole.states):
+        keep = "states"
+    return whole if keep == "all" else kept(keep)
+
+
+def _kept_bytes(adjoint):
+    """Bytes of the hidden rows of a step, but for those that are visible rows of the step before; None if unknown."""
+    loop = adjoint.forward
+    news, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
+    total = 0
+    for v in hidden:
+        if any(type(d) is Var for d in v.shape):
+            return None
+        shown = any(v is s and new in rows for s, new in zip(loop.split_step_inputs(loop.step.inputs)[1], news))
+        total += 0 if shown else _bytes([v])
+    return total
 
 
 def _flowing(loop, active):
@@ -306,6 +366,8 @@ def loop_vjp(cts, at, loop):
     if not any(a and r for a, r in zip(active, reached)):
         return [None] * at.count
     inputs = [at.x(i) for i in range(at.count)]
+    if base.keep is None:
+        base = decided(base, inputs[0], active).forward.bare
     adjoint = adjoint_of(base, active, with_ct[:loop.rows])
     residual = None
     count = at.y(loop.visible - 1) if loop.stop else inputs[0]

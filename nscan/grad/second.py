@@ -12,7 +12,7 @@ import dataclasses
 
 from nscan.array import traced
 from nscan.grad.forward import joint_loop, paired, some, spread, value_and_tangent
-from nscan.grad.loop import Hidden, Zero, adjoint_of, adjoint_operands, adjoint_results, bind_adjoint, split_adjoint
+from nscan.grad.loop import Hidden, Zero, adjoint_of, adjoint_operands, adjoint_results, bind_adjoint, decided, split_adjoint
 from nscan.primitive import TABLE, bind, full, same_shape
 from nscan.tape import Lit, remember
 from nscan.trace import TangentTrace, Traced
@@ -35,6 +35,7 @@ def _twin_cts(loop, both, cts):
 
 def _adjoint_of_twin(twin, operands, flags, cts):
     with_ct = tuple(ct is not None for ct in cts)
+    twin = decided(twin.bare, operands[0], flags).forward.bare
     adjoint = adjoint_of(twin, flags, with_ct[:twin.rows])
     count, residual, outs = operands[0], None, None
     if adjoint.forward.hidden or twin.stop:

@@ -57,11 +57,11 @@ def run_adjoint(values, runner, loop, active, with_ct):
         if isinstance(x, rule.Zero):
             arrays.append(np.broadcast_to(np.zeros((), x.dtype), tuple(int(d) for d in x.shape)))
         elif isinstance(x, rule.Hidden):
-            arrays.append(x.residual.arrays[x.index])
+            arrays.append(x.residual.row(x.index))
         else:
             arrays.append(x)
     count, n_seqs = int(arrays[0]), adjoint.backward.seqs
-    arrays[1:1 + n_seqs] = [s[:count] for s in arrays[1:1 + n_seqs]]
+    arrays[1:1 + n_seqs] = [s if len(s) == count else s[:count] for s in arrays[1:1 + n_seqs]]
     outs = runner(TABLE["loop"], arrays, {"loop": adjoint.backward})
     inputs = rule.split_adjoint(loop, with_ct, values)[1]
     results = rule.adjoint_results(adjoint, loop, active, outs, inputs)

@@ -8,6 +8,7 @@ it pleases.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -63,6 +64,8 @@ class Program:
         Number of a row that is not stored, since it is the row before of another one: row to row.
     work : int
         Rough cost of a step (all lanes), in multiplications.
+    step_bytes : int
+        Bytes that the terms of sums which are added up block by block read in a step.
     """
 
     once: tuple
@@ -82,6 +85,7 @@ class Program:
     led: dict
     before: dict
     work: int
+    step_bytes: int
 
     @property
     def text(self):
@@ -309,7 +313,14 @@ def plan(loop, features=()):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop))
+                   p.led, p.before, work_of_step(p.axes, loop), _term_bytes(p.stages))
+
+
+def _term_bytes(stages):
+    """Bytes of a step that the terms of the sums of `post` read."""
+    makers = {v: q for q in stages.post for v in q.outputs}
+    reads = {v for _, t in stages.post_terms for v in (makers[t].inputs if t in makers else getattr(t, "inputs", (t,)))}
+    return sum(v.dtype.itemsize * math.prod([d if type(d) is int else 16 for d in v.shape]) for v in reads if type(v) is Var)
 
 
 def _once(p):
@@ -396,7 +407,7 @@ def _end(p):
     part = _Part(p)
     e = part.e
     part.define_invariant()
-    n = e.elem(p.n, ())[0]
+    n = e.b.op("arg", I64, e.b.const(1))
     if part.count is not None:
         count = e.load(part.count, ())[0]
         n = scalar.op(e.b, "select", e.b.op("lt", "b1", count, e.b.const(0)), e.b.op("not", I64, count), count)

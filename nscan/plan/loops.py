@@ -133,7 +133,8 @@ class Steps:
             elif s.how == "rows":
                 s.place = None if self.is_outer else in_memory_contiguous(self.e, init)
             else:
-                copy_into(self.e, init, s.v, s.place)
+                first = self.e.b.op("arg", I64, self.e.b.const(0)) if self.is_outer else self.e.b.const(0)
+                copy_into(self.e, init, s.v, self.place_at(s, first))
         return carried
 
     def _start_sum(self, s, init):
