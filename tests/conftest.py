@@ -2,16 +2,20 @@
 
 import inspect
 
+import contextlib
+
 import pytest
 
 import nscan as ns
 
 MODES = ("python", "compiled")
+# Modules whose kernels are compiled as users have them; others do without LLVM's optimisations, which take most of the time.
+OPTIMISED = {"test_cases", "test_law", "test_main", "test_math", "test_runtime"}
 
 
 def pytest_addoption(parser):
     """Let ``--modes`` choose how loops run: ``python``, ``compiled``, or ``python,compiled``."""
-    parser.addoption("--modes", default="python", help="modes to test, separated by commas (default: python)")
+    parser.addoption("--modes", default="python,compiled", help="modes to test, separated by commas (default: both)")
 
 
 def pytest_generate_tests(metafunc):
@@ -21,7 +25,9 @@ def pytest_generate_tests(metafunc):
         unknown = sorted(set(modes) - set(MODES))
         if unknown:
             raise pytest.UsageError(f"--modes: unknown {', '.join(unknown)}; there are {', '.join(MODES)}")
-        metafunc.parametrize("mode", modes, indirect=True)
+        wide = metafunc.definition.get_closest_marker("wide") is not None
+        marks = {mode: [pytest.mark.sweep] if wide and mode == "compiled" else [] for mode in modes}
+        metafunc.parametrize("mode", [pytest.param(mode, marks=marks[mode]) for mode in modes], indirect=True)
 
 
 def pytest_runtest_setup(item):
@@ -32,11 +38,24 @@ def pytest_runtest_setup(item):
         pytest.skip(f"nscan has no {missing[0]} yet")
 
 
+@contextlib.contextmanager
+def without_optimisations():
+    """Compile without LLVM's optimisations: a plan's results do not depend on them, and they take most of the time."""
+    from numba.core import config
+    before, config.OPT = config.OPT, config._OptLevel(0)
+    try:
+        yield
+    finally:
+        config.OPT = before
+
+
 @pytest.fixture
 def mode(request):
     """Set the mode for one test, and put the old one back."""
     assigned = dict(ns.config._assigned)
     ns.config.mode = request.param
-    yield request.param
+    plain = request.param == "compiled" and request.module.__name__ not in OPTIMISED
+    with without_optimisations() if plain else contextlib.nullcontext():
+        yield request.param
     ns.config._assigned.clear()
     ns.config._assigned.update(assigned)

@@ -93,6 +93,34 @@ def same(got, want, ulps=64):
     np.testing.assert_allclose(got, want, rtol=slack, atol=slack * np.max(finite, initial=0.0))
 
 
+def in_one_step(parts):
+    """Run functions, each on arrays of its own, as one step (one kernel serves for all): the list of all results."""
+
+    def step(*rows):
+        left = iter(rows)
+        return [y for f, arrays in parts for y in flat(f(*[next(left) for _ in arrays]))]
+
+    rows = ns.map(step, [x for _, arrays in parts for x in arrays])
+    return list(rows) if isinstance(rows, tuple) else [rows]
+
+
+def typed_samples(row, dtypes=DTYPES):
+    """Samples of a row in every type that NumPy has it for; both arrays and scalars."""
+    arrays = [samples(row, dtype) for dtype in dtypes]
+    arrays = [x for x, dtype in zip(arrays, dtypes, strict=True) if accepts(row, dtype, x)]
+    return arrays + [[x.reshape(2, -1)[:, 0] for x in given] for given in arrays]
+
+
+@pytest.mark.parametrize("row", POINTWISE, ids=lambda row: row.name)
+def test_values_in_one_kernel(row):
+    cases = typed_samples(row)
+    with np.errstate(all="ignore"):
+        found = in_one_step([(spelled(row), arrays) for arrays in cases])
+        for got, arrays in zip(found, cases, strict=True):
+            same(got, np.stack([on_numpy(row)(*rows) for rows in zip(*arrays, strict=True)]))
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize("row", POINTWISE, ids=lambda row: row.name)
 def test_values_of_pointwise_rows(row):
     seen = 0
@@ -109,6 +137,7 @@ def test_values_of_pointwise_rows(row):
     assert seen, f"no dtype of {row.name} was tested"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("row", [r for r in POINTWISE if is_ufunc(r)], ids=lambda row: row.name)
 def test_what_numpy_refuses_is_refused(row):
     for dtype in DTYPES:
@@ -185,6 +214,7 @@ def in_floats(row, arrays):
     return f, [arrays[k] for k in where]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_derivatives_of_pointwise_rows(row, dtype):
@@ -198,6 +228,7 @@ def test_derivatives_of_pointwise_rows(row, dtype):
         forward_is_reverse(f, args)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
 @pytest.mark.parametrize("narrow, wide", [("f4", "f8"), ("c8", "c16")])
 def test_derivatives_in_single_precision(row, narrow, wide):
@@ -212,6 +243,48 @@ def test_derivatives_in_single_precision(row, narrow, wide):
             assert got.dtype == narrow
             np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.max(np.abs(want)))
         forward_is_reverse(f, args)
+
+
+def assert_modes_agree(f, args):
+    """Compare values, tangents and cotangents with those of python mode, which other tests check against differences."""
+    rng = np.random.default_rng(5)
+    tangents = tuple(rng.standard_normal(x.shape).astype(x.dtype) for x in args)
+    found = {}
+    for mode in dict.fromkeys((ns.config.mode, "python")):
+        ns.config.mode = mode
+        with np.errstate(all="ignore"):
+            outs, moved = ns.jvp(f, tuple(args), tangents)
+            back = ns.vjp(f, *args)[1](outs)
+        found[mode] = [*flat(outs), *flat(moved), *flat(back)]
+    want = found.pop("python")
+    for results in found.values():
+        for got, x in zip(results, want, strict=True):
+            agree(got, x)
+
+
+def agree(got, want):
+    """Compare two derivatives to rounding, where both are finite."""
+    assert (np.asarray(got).dtype, np.shape(got)) == (np.asarray(want).dtype, np.shape(want))
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    got, want = np.asarray(got)[finite], np.asarray(want)[finite]
+    slack = 1e-3 if want.dtype.itemsize // (1 + (want.dtype.kind == "c")) == 4 else 1e-9
+    np.testing.assert_allclose(got, want, rtol=slack, atol=slack * np.max(np.abs(want), initial=0.0))
+
+
+@pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
+def test_derivatives_in_one_kernel(row):
+    cases = [x for dtype in (*FLOATS, *COMPLEX) for x in [samples(row, dtype, seed=1)]
+             if accepts(row, dtype, x) and (REAL_ONLY.get(row.name) != 0 or dtype in FLOATS)]
+    places = [(n, k) for n, arrays in enumerate(cases) for k in differentiable(row) if arrays[k].dtype.kind in "fc"]
+
+    def f(*chosen):
+        full = [list(arrays) for arrays in cases]
+        for (n, k), x in zip(places, chosen, strict=True):
+            full[n][k] = x
+        return tuple(y for y in in_one_step([(spelled(row), arrays) for arrays in full]) if y.dtype.kind in "fc")
+
+    assert_modes_agree(f, [cases[n][k] for n, k in places])
 
 
 def forward_is_reverse(f, args):
@@ -491,6 +564,28 @@ def in_a_step(call, arrays):
     return tuple(r[1] for r in (rows if isinstance(rows, tuple) else (rows,)))
 
 
+def on_numpy_arrays(call, arrays):
+    """Results of a call on arrays, or None where NumPy refuses it."""
+    try:
+        return [np.asarray(x) for x in flat(call(*[np.array(x)[()] for x in arrays]))]
+    except (TypeError, ValueError, np.linalg.LinAlgError, Warning):
+        return None
+
+
+@pytest.mark.parametrize("name", [name for name, calls in CALLS.items() if calls])
+def test_functions_in_one_kernel(name):
+    with np.errstate(all="ignore"):
+        wanted = {call: on_numpy_arrays(call, given(call)) for call in CALLS[name]}
+        calls = [call for call, want in wanted.items() if want is not None]
+        parts = [(call, [np.stack([x, x]) for x in given(call)]) for call in calls]
+        found = iter(in_one_step(parts))
+        for call in calls:
+            for want in wanted[call]:
+                same(next(found)[1], want, 512)
+    assert next(found, None) is None
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize("call", FRONTS)
 @pytest.mark.parametrize("dtype", [None, "f4", "c16", "c8", "i8", "i4"])
 def test_values_of_functions(call, dtype):
@@ -498,11 +593,9 @@ def test_values_of_functions(call, dtype):
     if dtype is not None and all(a.dtype == b.dtype for a, b in zip(arrays, given(call), strict=True)):
         return
     with np.errstate(all="ignore"):
-        try:
-            want = flat(call(*[np.array(x)[()] for x in arrays]))
-        except (TypeError, ValueError, np.linalg.LinAlgError, Warning):
+        want = on_numpy_arrays(call, arrays)
+        if want is None:
             return
-        want = [np.asarray(x) for x in want]
         if dtype is None or not any(x.dtype.kind == "f" and x.dtype.itemsize == 2 for x in want):
             got = in_a_step(call, arrays)
             assert len(got) == len(want)
@@ -523,6 +616,7 @@ def float_parts(call, arrays, where):
     return f
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("call", FRONTS)
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_derivatives_of_functions(call, dtype):
