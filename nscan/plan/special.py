@@ -277,7 +277,8 @@ def emit_library(body, s):
 
     def level(k, at):
         if k == depth:
-            pointers = [e.address(p, _batch(e, x, at)).id for x, p in zip((*eqn.inputs, *eqn.outputs), (*operands, *outs))]
+            pointers = [e.address(p, _batch(e, x, at, 2)).id for x, p in zip(eqn.inputs, operands)]
+            pointers += [e.address(p, _batch(e, v, at, len(v.shape) - depth)).id for v, p in zip(eqn.outputs, outs)]
             status = e.b.new("i8")
             extra = [n.id for n in (*sizes, *routines, *scratch)]
             e.b.statement("call", "matrix", address.id, (*pointers, *extra), status.id)
@@ -300,10 +301,10 @@ def emit_library(body, s):
             copy(e, v, other)
 
 
-def _batch(e, x, at):
-    """Leading index of an operand that belongs to a batch index, padded by zeros for the matrix axes."""
-    depth = max(0, len(x.shape) - 2)
-    lead = at[len(at) - depth:] if depth else ()
+def _batch(e, x, at, own):
+    """Index of an operand or result that belongs to a batch index: zero on its `own` last axes."""
+    depth = len(x.shape) - own
+    lead = at[len(at) - depth:]
     lead = tuple(e.b.const(0) if type(d) is int and d == 1 else i for d, i in zip(x.shape, lead))
     return (*lead, *[e.b.const(0)] * (len(x.shape) - len(lead)))
 
