@@ -1,8 +1,7 @@
 """Shared by all tests: the fixture `mode`, which runs a test in python mode, compiled mode, or both."""
 
-import inspect
-
 import contextlib
+import inspect
 
 import pytest
 

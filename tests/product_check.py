@@ -156,8 +156,22 @@ def check_derivatives(case, f, g, args, wide, order):
     for b, x in zip(back, args, strict=True):
         assert (b.dtype, b.shape) == (x.dtype, x.shape), case
     compare(case, "vjp", inner_product(back, v), inner_product(cts, want), cts, want, loose)
+    if ns.config.mode == "compiled":
+        check_modes(case, f, args, v, cts, [*moved, *back])
     if order > 1 and case.dtype != "f4":
         check_higher(case, f, g, args, wide, v, cts, order)
+
+
+def check_modes(case, f, args, v, cts, found):
+    """Compare tangents and cotangents with those of python mode, to rounding."""
+    ns.config.mode = "python"
+    try:
+        want = [*ns.jvp(f, args, tuple(v))[1], *ns.vjp(f, *args)[1](tuple(cts))]
+    finally:
+        ns.config.mode = "compiled"
+    slack = 1e-4 if case.dtype == "f4" else 1e-11
+    for got, x in zip(found, want, strict=True):
+        np.testing.assert_allclose(got, x, rtol=slack, atol=slack * max(1.0, np.max(np.abs(x), initial=0.0)), err_msg=str(case))
 
 
 def compare(case, what, got, want, cts, parts, tolerance, spread=0.0):

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import nscan as ns
@@ -129,28 +128,6 @@ def test_examples_are_gathered_for_the_gallery(ext, tmp_path):
     assert found.quick == ["plot_quick.py"]
     assert (found.folder / "GALLERY_HEADER.rst").exists() and (found.folder / "plot_slow.py").exists()
     assert "gallery/index" in (target / "gallery.rst").read_text()
-
-
-NOT_COMPILED = {
-    "of complex numbers": lambda: ns.map(np.arctan, np.ones(2, complex)),
-}
-
-
-def is_compiled(call, pages):
-    """Tell whether a call runs in compiled mode."""
-    with pages.compiled():
-        try:
-            call()
-        except Exception:
-            return False
-    return True
-
-
-def test_what_is_said_not_to_be_compiled_is_not(ext):
-    section = (DOCS / "limits.rst").read_text().partition("Not compiled yet")[2]
-    named = [text for text in NOT_COMPILED if text in section]
-    stale = [text for text in named if is_compiled(NOT_COMPILED[text], ext["nscan_pages"])]
-    assert not stale, f"the section 'Not compiled yet' of docs/limits.rst is out of date: {stale} is compiled"
 
 
 # -------------------------------------------------------------------------------------------------- layout

@@ -20,7 +20,7 @@ from nscan.primitive import TABLE
 
 array = importlib.import_module("nscan.array")  # nscan.array is also a function
 
-pytestmark = pytest.mark.usefixtures("mode")
+pytestmark = [pytest.mark.usefixtures("mode"), pytest.mark.wide]
 
 CASES = [
     legal(case)

@@ -1,36 +1,57 @@
 """The product of all options of a loop: values and derivatives of random loops against the law.
 
-``pytest tests/test_product.py -m sweep`` draws 20,000 random loops (1,000 in compiled mode). A failure prints the case.
+``pytest tests/test_product.py -m sweep`` draws 20,000 random loops (1,000 in compiled mode), in processes of their own on
+all cores. A failure prints the case. In compiled mode each order of derivatives doubles the number of kernels of a loop, so
+that the tests that always run stop one order earlier there.
 """
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import conftest
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from product import cases, grid
 from product_check import check
+
+import nscan as ns
 
 
 @pytest.mark.parametrize("case", grid(), ids=lambda case: f"{case.api}-{case.seed}")
 def test_grid(mode, case):
-    check(case, order=3 if case.seed % 3 == 0 else 2)
+    check(case, {"python": 2 + (case.seed % 3 == 0), "compiled": 1 + (case.seed % 8 == 0)}[mode])
 
 
-def sweep(count, order, derandomize):
-    @settings(max_examples=count, deadline=None, database=None, derandomize=derandomize, suppress_health_check=list(HealthCheck),
-              phases=(Phase.generate, Phase.shrink), print_blob=False)
+def draw(count, order, start=None):
+    """Check random loops: always the same ones, or those that a number starts."""
+
+    @settings(max_examples=count, deadline=None, database=None, derandomize=start is None, print_blob=False,
+              suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink))
     @given(cases())
     def run(case):
         check(case, order)
-    run()
+
+    (run if start is None else seed(start)(run))()
 
 
 def test_random_loops(mode):
-    sweep(300 if mode == "python" else 60, 2, True)
+    draw(*{"python": (300, 2), "compiled": (60, 1)}[mode])
 
 
-def test_random_loops_to_third_order(mode):
-    sweep(40 if mode == "python" else 10, 3, True)
+def test_random_loops_to_a_higher_order(mode):
+    draw(*{"python": (40, 3), "compiled": (15, 2)}[mode])
+
+
+def draw_in(mode, count, start):
+    """Check random loops to second order in a process of their own, which gives the memory of its kernels back."""
+    ns.config.mode = mode
+    with conftest.without_optimisations():
+        draw(count, 2, start)
 
 
 @pytest.mark.sweep
 def test_many_random_loops(mode):
-    sweep(20_000 if mode == "python" else 1_000, 2, False)
+    count, parts = {"python": (500, 40), "compiled": (25, 40)}[mode]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        for part in [pool.submit(draw_in, mode, count, start) for start in range(parts)]:
+            part.result()
