@@ -67,8 +67,9 @@ def _index(e, eqn, idx, k):
 
 def dynamic(e, x, idx):
     """Return an element at indices that may be data on unrolled axes without memory: chosen among all."""
+    idx = tuple(ZERO if c is ONE else i for i, c in zip(idx, e.axes.get(x)))
     for axis, (i, c) in enumerate(zip(idx, e.axes.get(x))):
-        if type(i) is not Const and c.unrolled and c is not ONE and needs_constant(e, x):
+        if type(i) is not Const and c.unrolled and needs_constant(e, x):
             parts = dynamic(e, x, (*idx[:axis], e.b.const(0), *idx[axis + 1:]))
             for n in range(1, c.size):
                 other = dynamic(e, x, (*idx[:axis], e.b.const(n), *idx[axis + 1:]))
