@@ -384,7 +384,7 @@ def apply_ufunc(row, inputs):
             return _beyond(row.name, inputs, operands, x)
         else:
             value = np.asarray(x, new)[()]
-            operands.append(Lit(value, value.dtype) if is_literal(x) else value)
+            operands.append(Lit(value, value.dtype) if is_literal(x, user_place()) else value)
     out = bind(row, operands)
     if type(types[0]) is type and type(types[-1]) is type:
         mark_weak(out, inputs)

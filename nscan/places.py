@@ -11,8 +11,8 @@ from nscan.tape import Place
 _ROOTS = tuple(m.__file__.rpartition("/")[0] for m in (np,)) + (__file__.rpartition("/")[0],)
 # For each code object seen, by id: its places by instruction if it is the user's, else None. `_KEPT` keeps the ids valid.
 _PLACES, _KEPT, _LIMIT = {}, [], 100_000
-# For each code object of the user's, by id: the ids of its constants.
-_LITERALS = {}
+# Where the places of a code object have the ids of its constants.
+LITERALS = -1
 
 
 def user_place(depth=2):
@@ -43,7 +43,7 @@ def _place(code, places, instruction):
         start -= 2
     found = places.get(start)
     if found is None:
-        found = places[start] = Place(code, start)
+        found = places[start] = Place(code, start, places[LITERALS])
     places[instruction] = found
     return found
 
@@ -51,30 +51,18 @@ def _place(code, places, instruction):
 def _enter(code):
     if len(_KEPT) >= _LIMIT:
         _PLACES.clear()
-        _LITERALS.clear()
         _KEPT.clear()
     _KEPT.append(code)
-    _PLACES[id(code)] = {} if is_users(code.co_filename) else None
+    _PLACES[id(code)] = {LITERALS: frozenset(map(id, code.co_consts))} if is_users(code.co_filename) else None
     return _PLACES[id(code)]
 
 
-def is_literal(x):
-    """Tell whether a float or complex number is written in the user's code, where it can never be another one.
+def is_literal(x, place):
+    """Tell whether a float or complex number is written in the user's code at a place, where it can never be another one.
 
     The tape may hold such a number; one that the code was given is an operand of the loop, and may change.
     """
-    frame = sys._getframe(1) if type(x) in (float, complex) else None
-    while frame is not None:
-        code = frame.f_code
-        if id(code) not in _PLACES:
-            _enter(code)
-        if _PLACES[id(code)] is not None:
-            found = _LITERALS.get(id(code))
-            if found is None:
-                found = _LITERALS[id(code)] = {id(c) for c in code.co_consts}
-            return id(x) in found
-        frame = frame.f_back
-    return False
+    return type(x) in (float, complex) and place is not None and id(x) in place.literals
 
 
 def is_users(file):

@@ -380,13 +380,17 @@ class Where:
 
 
 class Place:
-    """An instruction of the user's code, one object for each: what an equation keeps to say where it was made."""
+    """An instruction of the user's code, one object for each: what an equation keeps to say where it was made.
 
-    __slots__ = ("code", "instruction")
+    `literals` are the ids of the constants of that code.
+    """
 
-    def __init__(self, code, instruction):
+    __slots__ = ("code", "instruction", "literals")
+
+    def __init__(self, code, instruction, literals=frozenset()):
         self.code = code
         self.instruction = instruction
+        self.literals = literals
 
 
 def locate(where):

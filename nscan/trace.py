@@ -195,11 +195,11 @@ class StepTrace(Trace):
         if found is None or self.closed:
             return None
         shape, dtype, numbers, weak, weak_counts = found
+        where = user_place(3)
         for k, convert in numbers:
-            operands[k] = self._lift_number(convert(operands[k]), is_literal(operands[k]))
+            operands[k] = self._lift_number(convert(operands[k]), is_literal(operands[k], where))
         var = Var(shape, dtype, self.count)
         self.count += 1
-        where = user_place(3)
         self.eqns.append(Eqn(row, tuple(operands), (var,), {}, where))
         self.record += (row, where, (), *[v.id if type(v) is Var else v.key for v in operands])
         out = known(self, var, shape, dtype)

@@ -1,7 +1,7 @@
 """Sphinx extension: parts of pages that are made from the library itself, so that they are never stale.
 
 `write_pages` writes ``docs/_generated/*.rst``, which pages of the documentation include: the errors with
-their real messages, what traced arrays support, the modules with their imports, the stages of a small loop.
+their real messages, what traced arrays support, formulas that are rewritten, the modules with their imports, the stages of a small loop.
 """
 
 import ast
@@ -23,6 +23,7 @@ from nscan.array import TracedArray
 from nscan.grad.loop import adjoint_of
 from nscan.ops import ufunc_methods
 from nscan.primitive import TABLE, Row
+from nscan.rewrites import PATTERNS
 from nscan.trace import HOOKS, Traced
 
 FILE = "example.py"
@@ -327,11 +328,18 @@ def gather_examples(source, folder):
     return Examples(target, [p.name for p in found if "# docs: do not run" not in p.read_text()])
 
 
+# ------------------------------------------------------------------------------------------------ formulas
+def formulas_page():
+    """Write the table of formulas that are computed in another way."""
+    rows = [f"   * - ``{before}``\n     - ``{after}``" for before, after in PATTERNS]
+    return "\n".join([".. list-table::", "   :header-rows: 1", "", "   * - written", "     - computed", *rows]) + "\n"
+
+
 # -------------------------------------------------------------------------------------------------- Sphinx
 def pages():
     """Return the generated parts: name of the file to text."""
     with compiled():
-        out = {"errors": errors_page(), "supported": supported_page(), "modules": modules_page()}
+        out = {"errors": errors_page(), "supported": supported_page(), "modules": modules_page(), "formulas": formulas_page()}
     return {**out, **{f"stage_{name}": text for name, text in stages().items()}}
 
 

@@ -74,9 +74,9 @@ class _Sample:
     def __init__(self, x):
         self.array = x if isinstance(x, np.ndarray) and x.size else None
         if self.array is not None:
-            places = np.linspace(0, x.size - 1, min(64, x.size)).astype(int)
-            self.places = np.unravel_index(places, x.shape) if x.ndim else ()
-            self.values = self.array[self.places]
+            large = x.size > 64
+            self.places = np.unravel_index(np.linspace(0, x.size - 1, 64).astype(int), x.shape) if large else ()
+            self.values = self.array[self.places] if large else np.array(x)
 
     def check(self, path):
         """Raise if an entry has changed."""

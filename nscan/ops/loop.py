@@ -1,5 +1,7 @@
 """The loop, its adjoint and the conditional: rows whose parameters hold tapes."""
 
+import math
+
 import numpy as np
 
 from nscan.grad import branch, forward, second
@@ -55,7 +57,7 @@ def run_adjoint(values, runner, loop, active, with_ct):
     arrays = []
     for x in operands:
         if isinstance(x, rule.Zero):
-            arrays.append(np.broadcast_to(np.zeros((), x.dtype), tuple(int(d) for d in x.shape)))
+            arrays.append(_zeros(tuple([int(d) for d in x.shape]), x.dtype))
         elif isinstance(x, rule.Hidden):
             arrays.append(x.residual.row(x.index))
         else:
@@ -67,6 +69,11 @@ def run_adjoint(values, runner, loop, active, with_ct):
     results = rule.adjoint_results(adjoint, loop, active, outs, inputs)
     shapes = [np.shape(x) for x, flag in zip(inputs, active) if flag]
     return tuple(_filled(x, shape) for x, shape in zip(results, shapes))
+
+
+def _zeros(shape, dtype):
+    """Zeros to start from; large ones take no memory."""
+    return np.zeros(shape, dtype) if math.prod(shape) <= 4096 else np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _filled(x, shape):
