@@ -1,6 +1,7 @@
 """Measure nscan: ``python -m benchmarks [loops|growth|compile|report] [options] [name ...]``."""
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -21,8 +22,9 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="3 turns instead of 11")
     parser.add_argument("--peers", default="numba,numpy,jax,torch,pytensor", help="with whom to compare")
     parser.add_argument("--pytensor", metavar="PYTHON", help="an interpreter that has PyTensor")
+    parser.add_argument("--wall", action="store_true", help="take the time on the wall, not the processor's")
     parser.add_argument("--keep", action="store_true", help="write nothing, only print")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def say(loop, direction, figures, wrong):
@@ -33,10 +35,25 @@ def say(loop, direction, figures, wrong):
           + "  ".join(cells) + "".join(f"  [{k}: {v}]" for k, v in wrong.items()), flush=True)
 
 
+def merged(old, new, peers):
+    """Put new figures over old ones; peers that were not measured this time keep theirs. In the order of the suite."""
+    from benchmarks.loops import LOOPS
+
+    together = {**old, **new}
+    for name in old.keys() & new.keys():
+        for key, value in new[name].items():
+            if isinstance(value, dict):
+                kept = {peer: v for peer, v in old[name].get(key, {}).items() if peer not in peers}
+                together[name] = {**together[name], key: {**kept, **value}}
+    return {name: together[name] for name in LOOPS if name in together}
+
+
 def main():
     """Measure what the command line asks for."""
     options = arguments()
     os.environ.update(ONE_THREAD)
+    if options.wall:
+        os.environ["BENCHMARKS_WALL"] = "1"
     from benchmarks import compiling, growth, machine, measure, report
 
     turns = 3 if options.quick else 11
@@ -44,13 +61,14 @@ def main():
     if options.part in ("all", "loops"):
         peers = ["nscan", *options.peers.split(",")]
         found = measure.run(options.names, peers, options.pytensor, turns, say)
-        known["loops"] = {**known.get("loops", {}), **found}
+        known["loops"] = merged(known.get("loops", {}), found, peers)
     if options.part in ("all", "growth"):
-        known["growth"] = growth.run(turns, print)
+        known["growth"] = growth.run(turns, functools.partial(print, flush=True))
     if options.part in ("all", "compile"):
-        known["compile"] = compiling.run(turns, print)
+        known["compile"] = compiling.run(turns, functools.partial(print, flush=True))
     if options.part != "report":
-        known["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns}
+        known["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns,
+                            "clock": "wall time" if options.wall else "processor time"}
     if not options.keep:
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
         report.write(known)

@@ -22,7 +22,8 @@ Each loop is run by nscan, by a Numba function written by hand, by a Python loop
 under ``jit``), by PyTorch (eager) and by PyTensor (``scan``). All compute the same numbers, which is checked before a
 time is taken. They take turns in one run (PyTensor in a process of its own, for it needs an older Numba). A column
 holds the median, over the turns, of *time of the other / time of nscan*: 2.0 means that nscan takes half as long,
-and below 1 nscan is behind. Everything runs on one thread.
+and below 1 nscan is behind. Everything runs on one thread, and times are
+processor times of the process, so that other programs on the machine do not count; ``--wall`` takes wall times.
 
 The time of nscan is that of a whole call: every call traces the step anew. *Kernel* is the part spent in compiled
 code. NumPy, PyTorch and PyTensor run step by step; for long loops they get fewer steps, and the time is
@@ -130,7 +131,8 @@ def compile_text(found):
 def machine_text(facts):
     """Return what was measured with, as a line."""
     facts = dict(facts)
-    head = f"{facts.pop('processor')}, {facts.pop('cores')} cores, {facts.pop('date')}; medians of {facts.pop('turns')} turns"
+    head = (f"{facts.pop('processor')}, {facts.pop('cores')} cores, {facts.pop('date')}; "
+            f"{facts.pop('clock')}, medians of {facts.pop('turns')} turns")
     load = facts.pop("load")
     return (f"Measured on: {head}. " + ", ".join(f"{k} {v}" for k, v in facts.items())
             + f". Load average at the end of the run: {load}.\n\n")

@@ -217,11 +217,12 @@ def ssm_data(rng, n, width, states):
 
 def ssm(lib, a, delta, b, c, xs):
     """Outputs of a selective state-space layer (Gu and Dao 2023)."""
-    def step(delta, b, c, x, h, a):
+    def step(carry, row):
+        (h,), (delta, b, c, x) = carry, row
         delta = lib.softplus(delta)
         h = lib.exp(delta[:, None] * a) * h + (delta * x)[:, None] * b[None, :]
-        return h, lib.sum(h * c[None, :], axis=1)
-    return lib.scan(step, [delta, b, c, xs], [a * 0, None], [a])[1:]
+        return (h,), lib.sum(h * c[None, :], axis=1)
+    return (lib.loop(step, (a * 0,), (delta, b, c, xs))[1],)
 
 
 @njit(error_model="numpy")
