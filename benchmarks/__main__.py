@@ -57,21 +57,25 @@ def main():
     from benchmarks import compiling, growth, machine, measure, report
 
     turns = 3 if options.quick else 11
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found = {}
+    peers = ["nscan", *options.peers.split(",")]
     if options.part in ("all", "loops"):
-        peers = ["nscan", *options.peers.split(",")]
-        found = measure.run(options.names, peers, options.pytensor, turns, say)
-        known["loops"] = merged(known.get("loops", {}), found, peers)
+        found["loops"] = measure.run(options.names, peers, options.pytensor, turns, say)
     if options.part in ("all", "growth"):
-        known["growth"] = growth.run(turns, functools.partial(print, flush=True))
+        found["growth"] = growth.run(turns, functools.partial(print, flush=True))
     if options.part in ("all", "compile"):
-        known["compile"] = compiling.run(turns, functools.partial(print, flush=True))
-    if options.part != "report":
-        known["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns,
+        found["compile"] = compiling.run(turns, functools.partial(print, flush=True))
+    if options.keep:
+        return
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if "loops" in found:
+        found["loops"] = merged(known.get("loops", {}), found["loops"], peers)
+    if found:
+        found["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns,
                             "clock": "wall time" if options.wall else "processor time"}
-    if not options.keep:
-        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-        report.write(known)
+    known = {**known, **found}
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    report.write(known)
 
 
 if __name__ == "__main__":

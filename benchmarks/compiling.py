@@ -80,25 +80,35 @@ def child(name, direction):
 
 
 def first_calls(name, direction, folder):
-    """Run a process; return the seconds of its first and second call."""
-    done = subprocess.run([sys.executable, "-m", "benchmarks.compiling", name, direction], check=True,
+    """Run a process; return the seconds of its first and second call. RuntimeError says how the process failed."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.compiling", name, direction], check=False,
                           capture_output=True, text=True, env={**os.environ, "NSCAN_CACHE_DIR": folder})
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return [float(word) for word in done.stdout.split()]
 
 
+def measure(name, direction, repeats):
+    """Return the medians of cold, warm and second call."""
+    rows = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            cold, _ = first_calls(name, direction, folder)
+            rows.append((cold, *first_calls(name, direction, folder)))
+    return dict(zip(("cold", "warm", "again"), map(statistics.median, zip(*rows, strict=True)), strict=True))
+
+
 def run(turns, say):
-    """Measure all; return for each name and direction the median of cold, warm and second call."""
+    """Measure all; a loop that fails stays in the table, with the reason."""
     found = {}
     for name in TEXTS:
         for direction in ("forward", "gradient"):
-            rows = []
-            for _ in range(max(1, min(turns // 3, 3))):
-                with tempfile.TemporaryDirectory() as folder:
-                    cold, _ = first_calls(name, direction, folder)
-                    rows.append((cold, *first_calls(name, direction, folder)))
-            cold, warm, again = (statistics.median(column) for column in zip(*rows, strict=True))
-            found.setdefault(name, {})[direction] = {"cold": cold, "warm": warm, "again": again}
-            say(f"{name:14} {direction:9} cold {cold:7.3f} s  warm {warm:7.3f} s  second call {again:7.4f} s")
+            try:
+                figures = measure(name, direction, max(1, min(turns // 3, 3)))
+            except RuntimeError as error:
+                figures = {"failed": str(error)}
+            found.setdefault(name, {})[direction] = figures
+            say(f"{name:14} {direction:9} " + "  ".join(f"{k} {v:.4f} s" if k != "failed" else v for k, v in figures.items()))
     return found
 
 

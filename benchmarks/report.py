@@ -121,10 +121,13 @@ def compile_text(found):
     text = heading("How long the first call takes")
     text += ("Seconds of the first call in a process, after Numba's own start. *Cold*: nothing on disk. *Warm*: the next\n"
              "process, which finds the kernels on disk. *Again*: the second call in that process.\n\n")
-    rows = [[TEXTS[name], direction, *(f"{figures[k]:.2f}" if k != "again" else f"{figures[k]:.4f}"
-                                       for k in ("cold", "warm", "again")),
-             f"{goal:g}" if (goal := GOALS.get(name, (None, None))[direction == "gradient"]) else ""]
-            for name, both in found.items() for direction, figures in both.items()]
+    rows = []
+    for name, both in found.items():
+        for direction, figures in both.items():
+            goal = GOALS.get(name, (None, None))[direction == "gradient"]
+            cells = ([figures["failed"], "", ""] if "failed" in figures else
+                     [f"{figures['cold']:.2f}", f"{figures['warm']:.2f}", f"{figures['again']:.4f}"])
+            rows.append([TEXTS[name], direction, *cells, f"{goal:g}" if goal else ""])
     return text + table(["Loop", "", "cold, s", "warm, s", "again, s", "goal (cold)"], rows)
 
 
