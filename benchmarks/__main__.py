@@ -23,6 +23,7 @@ def arguments():
     parser.add_argument("--peers", default="numba,numpy,jax,torch,pytensor", help="with whom to compare")
     parser.add_argument("--pytensor", metavar="PYTHON", help="an interpreter that has PyTensor")
     parser.add_argument("--wall", action="store_true", help="take the time on the wall, not the processor's")
+    parser.add_argument("--results", default=str(RESULTS), metavar="FILE", help="where figures are kept")
     parser.add_argument("--keep", action="store_true", help="write nothing, only print")
     return parser.parse_intermixed_args()
 
@@ -55,27 +56,28 @@ def main():
     if options.wall:
         os.environ["BENCHMARKS_WALL"] = "1"
     from benchmarks import compiling, growth, machine, measure, report
+    from benchmarks.loops import LOOPS
 
     turns = 3 if options.quick else 11
-    found = {}
-    peers = ["nscan", *options.peers.split(",")]
+    peers, results = ["nscan", *options.peers.split(",")], pathlib.Path(options.results)
+    facts = {"turns": turns, "clock": "wall time" if options.wall else "processor time"}
+
+    def store(part, figures):
+        """Put figures into the file at once, so that a run that is stopped loses nothing."""
+        known = json.loads(results.read_text()) if results.exists() else {}
+        if not options.keep:
+            known[part] = merged(known.get(part, {}), figures, peers) if part == "loops" else figures
+            known["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), **facts}
+            results.write_text(json.dumps(known, indent=1) + "\n")
     if options.part in ("all", "loops"):
-        found["loops"] = measure.run(options.names, peers, options.pytensor, turns, say)
+        for name in options.names or LOOPS:
+            store("loops", {name: measure.measure(LOOPS[name], peers, options.pytensor, turns, say)})
     if options.part in ("all", "growth"):
-        found["growth"] = growth.run(turns, functools.partial(print, flush=True))
+        store("growth", growth.run(turns, functools.partial(print, flush=True)))
     if options.part in ("all", "compile"):
-        found["compile"] = compiling.run(turns, functools.partial(print, flush=True))
-    if options.keep:
-        return
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if "loops" in found:
-        found["loops"] = merged(known.get("loops", {}), found["loops"], peers)
-    if found:
-        found["machine"] = {**known.get("machine", {}), **machine.describe(options.pytensor), "turns": turns,
-                            "clock": "wall time" if options.wall else "processor time"}
-    known = {**known, **found}
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-    report.write(known)
+        store("compile", compiling.run(turns, functools.partial(print, flush=True)))
+    if not options.keep:
+        report.write(json.loads(results.read_text()))
 
 
 if __name__ == "__main__":

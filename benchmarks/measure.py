@@ -4,7 +4,6 @@ import contextlib
 
 from benchmarks import harness
 from benchmarks.libraries import LIBRARIES
-from benchmarks.loops import LOOPS
 from benchmarks.remote import Remote
 
 ORDER = ("nscan", "numba", "numpy", "jax", "torch", "pytensor")
@@ -126,8 +125,3 @@ def measure(loop, peers, pytensor, turns, say):
             if isinstance(each, Remote):
                 each.close()
     return result
-
-
-def run(names, peers, pytensor, turns, say):
-    """Measure the loops called `names`; all if there are none."""
-    return {name: measure(LOOPS[name], peers, pytensor, turns, say) for name in names or LOOPS}
