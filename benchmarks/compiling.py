@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
+
+from benchmarks.harness import clock
 
 GOALS = {"neuron_2400": (None, 4.0), "neuron_10000": (None, 15.0), "lstm": (1.0, 2.0)}
 TEXTS = {"garch": "GARCH(1,1) with likelihood", "lstm": "LSTM with peepholes, 32 lanes, 128 cells",
@@ -72,32 +73,42 @@ def child(name, direction):
     call = ns.value_and_grad(loss) if direction == "gradient" else loss
     times = []
     for _ in range(2):
-        start = time.perf_counter()
+        start = clock()
         call(x)
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     print(*times)
 
 
 def first_calls(name, direction, folder):
-    """Run a process; return the seconds of its first and second call."""
-    done = subprocess.run([sys.executable, "-m", "benchmarks.compiling", name, direction], check=True,
+    """Run a process; return the seconds of its first and second call. RuntimeError says how the process failed."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.compiling", name, direction], check=False,
                           capture_output=True, text=True, env={**os.environ, "NSCAN_CACHE_DIR": folder})
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return [float(word) for word in done.stdout.split()]
 
 
+def measure(name, direction, repeats):
+    """Return the medians of cold, warm and second call."""
+    rows = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            cold, _ = first_calls(name, direction, folder)
+            rows.append((cold, *first_calls(name, direction, folder)))
+    return dict(zip(("cold", "warm", "again"), map(statistics.median, zip(*rows, strict=True)), strict=True))
+
+
 def run(turns, say):
-    """Measure all; return for each name and direction the median of cold, warm and second call."""
+    """Measure all; a loop that fails stays in the table, with the reason."""
     found = {}
     for name in TEXTS:
         for direction in ("forward", "gradient"):
-            rows = []
-            for _ in range(min(turns, 3)):
-                with tempfile.TemporaryDirectory() as folder:
-                    cold, _ = first_calls(name, direction, folder)
-                    rows.append((cold, *first_calls(name, direction, folder)))
-            cold, warm, again = (statistics.median(column) for column in zip(*rows, strict=True))
-            found.setdefault(name, {})[direction] = {"cold": cold, "warm": warm, "again": again}
-            say(f"{name:14} {direction:9} cold {cold:7.3f} s  warm {warm:7.3f} s  second call {again:7.4f} s")
+            try:
+                figures = measure(name, direction, max(1, min(turns // 3, 3)))
+            except RuntimeError as error:
+                figures = {"failed": str(error)}
+            found.setdefault(name, {})[direction] = figures
+            say(f"{name:14} {direction:9} " + "  ".join(f"{k} {v:.4f} s" if k != "failed" else v for k, v in figures.items()))
     return found
 
 

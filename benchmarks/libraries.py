@@ -1,7 +1,8 @@
 """The array libraries of the suite, each with the few functions that the formulas of the loops use.
 
 `scan` is that of nscan: ``scan(step, sequences, states, constants, n_steps)`` returns a list of stacked rows. In the
-libraries without a compiled loop it is a Python loop. `map` applies a function to the rows of arrays.
+libraries without a compiled loop it is a Python loop. `loop` keeps only the last states: ``loop(step, carry, xs)`` returns
+them and the stacked rows of ``y``, with ``step(carry, x) -> (carry, y)``. `map` applies a function to the rows of arrays.
 """
 
 import numpy as np
@@ -33,6 +34,14 @@ class NumPy:
                 column.append(out)
         return [self.stack(column) for column in columns]
 
+    def loop(self, step, carry, xs):
+        """Run the loop in Python."""
+        rows = []
+        for x in zip(*xs, strict=True):
+            carry, y = step(carry, x)
+            rows.append(y)
+        return carry, self.stack(rows)
+
     def map(self, function, sequences, constants=()):
         """Apply a function to each row."""
         rows = [function(*row, *constants) for row in zip(*sequences, strict=True)]
@@ -59,6 +68,10 @@ class Nscan(NumPy):
     def scan(self, step, sequences=(), states=(), constants=(), n_steps=None):
         """Run nscan's loop."""
         return self.ns.scan(step, list(sequences), list(states), list(constants), n_steps, return_list=True)
+
+    def loop(self, step, carry, xs):
+        """Run nscan's loop."""
+        return self.ns.loop(step, carry, xs)
 
     def map(self, function, sequences, constants=()):
         """Run nscan's map."""
@@ -98,6 +111,10 @@ class Jax(NumPy):
             return tuple(o for s, o in zip(states, outs, strict=True) if s is not None), outs
         carry = tuple(self.jax.numpy.asarray(s) for s in states if s is not None)
         return self.jax.lax.scan(body, carry, tuple(sequences), n_steps)[1]
+
+    def loop(self, step, carry, xs):
+        """Run `lax.scan`."""
+        return self.jax.lax.scan(step, carry, xs)
 
     def map(self, function, sequences, constants=()):
         """Run `vmap`."""
@@ -201,6 +218,14 @@ class PyTensor(NumPy):
                                   return_updates=False)
         return rows
 
+    def loop(self, step, carry, xs):
+        """Run PyTensor's scan and keep its last states."""
+        def flat(*args):
+            states, y = step(tuple(args[len(xs):]), tuple(args[:len(xs)]))
+            return (*states, y)
+        *states, ys = self.scan(flat, xs, [*carry, None])
+        return tuple(x[-1] for x in states), ys
+
     def map(self, function, sequences, constants=()):
         """Run a scan without states."""
         return self.scan(function, sequences, [None], constants)[0]
@@ -210,7 +235,7 @@ class PyTensor(NumPy):
         symbols = {k: self.pt.as_tensor(v).type(k) if isinstance(v, np.ndarray | np.floating) else v
                    for k, v in data.items()}
         names = [k for k, v in symbols.items() if type(v) not in (int, float)]
-        args = [data[k] for k in names]
+        args = [np.asarray(data[k]) for k in names]
         rows = loop.run(self, **symbols)
         options = {"on_unused_input": "ignore", "trust_input": True}
         inputs = [symbols[k] for k in names]

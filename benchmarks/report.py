@@ -22,7 +22,8 @@ Each loop is run by nscan, by a Numba function written by hand, by a Python loop
 under ``jit``), by PyTorch (eager) and by PyTensor (``scan``). All compute the same numbers, which is checked before a
 time is taken. They take turns in one run (PyTensor in a process of its own, for it needs an older Numba). A column
 holds the median, over the turns, of *time of the other / time of nscan*: 2.0 means that nscan takes half as long,
-and below 1 nscan is behind. Everything runs on one thread.
+and below 1 nscan is behind. Everything runs on one thread, and times are
+processor times of the process, so that other programs on the machine do not count; ``--wall`` takes wall times.
 
 The time of nscan is that of a whole call: every call traces the step anew. *Kernel* is the part spent in compiled
 code. NumPy, PyTorch and PyTensor run step by step; for long loops they get fewer steps, and the time is
@@ -120,17 +121,21 @@ def compile_text(found):
     text = heading("How long the first call takes")
     text += ("Seconds of the first call in a process, after Numba's own start. *Cold*: nothing on disk. *Warm*: the next\n"
              "process, which finds the kernels on disk. *Again*: the second call in that process.\n\n")
-    rows = [[TEXTS[name], direction, *(f"{figures[k]:.2f}" if k != "again" else f"{figures[k]:.4f}"
-                                       for k in ("cold", "warm", "again")),
-             f"{goal:g}" if (goal := GOALS.get(name, (None, None))[direction == "gradient"]) else ""]
-            for name, both in found.items() for direction, figures in both.items()]
+    rows = []
+    for name, both in found.items():
+        for direction, figures in both.items():
+            goal = GOALS.get(name, (None, None))[direction == "gradient"]
+            cells = ([figures["failed"], "", ""] if "failed" in figures else
+                     [f"{figures['cold']:.2f}", f"{figures['warm']:.2f}", f"{figures['again']:.4f}"])
+            rows.append([TEXTS[name], direction, *cells, f"{goal:g}" if goal else ""])
     return text + table(["Loop", "", "cold, s", "warm, s", "again, s", "goal (cold)"], rows)
 
 
 def machine_text(facts):
     """Return what was measured with, as a line."""
     facts = dict(facts)
-    head = f"{facts.pop('processor')}, {facts.pop('cores')} cores, {facts.pop('date')}; medians of {facts.pop('turns')} turns"
+    head = (f"{facts.pop('processor')}, {facts.pop('cores')} cores, {facts.pop('date')}; "
+            f"{facts.pop('clock')}, medians of {facts.pop('turns')} turns")
     load = facts.pop("load")
     return (f"Measured on: {head}. " + ", ".join(f"{k} {v}" for k, v in facts.items())
             + f". Load average at the end of the run: {load}.\n\n")

@@ -112,11 +112,14 @@ def biquad_data(rng, n, channels=32):
 
 def biquad(lib, k, xs):
     """Transposed direct form II."""
-    def step(x, s1, s2, b0, b1, b2, a1, a2):
+    b0, b1, b2, a1, a2 = (k[j] for j in range(5))
+
+    def step(carry, xs):
+        (s1, s2), (x,) = carry, xs
         y = b0 * x + s1
-        return b1 * x - a1 * y + s2, b2 * x - a2 * y, y
+        return (b1 * x - a1 * y + s2, b2 * x - a2 * y), y
     zero = xs[0] * 0
-    return lib.scan(step, [xs], [zero, zero, None], [k[0], k[1], k[2], k[3], k[4]])[2:]
+    return (lib.loop(step, (zero, zero), (xs,))[1],)
 
 
 def biquad_loss(lib, rows, k, xs):

@@ -13,6 +13,12 @@ def draw(rng, scale, *shape):
     return (scale * rng.standard_normal(shape)).astype(np.float32)
 
 
+def project(xs, w):
+    """Multiply all rows of a sequence by a matrix, as one product."""
+    n, lanes, features = xs.shape
+    return (xs.reshape((n * lanes, features)) @ w).reshape((n, lanes, w.shape[1]))
+
+
 # ------------------------------------------------------------------------------------ LSTM with peepholes
 def lstm_data(rng, n, lanes, hidden):
     """Draw a layer and its input, of as many features as cells."""
@@ -34,7 +40,7 @@ def lstm(lib, w, u, bias, peep, xs):
         o = lib.sigmoid(z[:, 3 * hidden:] + peep[2] * c)
         return o * lib.tanh(c), c
     zero = xs[0] * 0
-    return lib.scan(step, [xs @ w + bias], [zero, zero], [u, peep])
+    return lib.scan(step, [project(xs, w) + bias], [zero, zero], [u, peep])
 
 
 def mean_square(lib, rows, **data):
@@ -131,7 +137,7 @@ def gru(lib, w, u, v, xs):
         keep, reset = gates[:, :hidden], gates[:, hidden:]
         new = lib.tanh(z[:, 2 * hidden:] + (reset * h) @ v)
         return keep * h + (1 - keep) * new
-    return lib.scan(step, [xs @ w], [xs[0] * 0], [u, v])
+    return lib.scan(step, [project(xs, w)], [xs[0] * 0], [u, v])
 
 
 @njit(error_model="numpy")
@@ -166,7 +172,7 @@ def rnn_data(rng, n, lanes, hidden):
 
 def rnn(lib, w, u, xs):
     """States of a simple recurrent network (Elman 1990)."""
-    return lib.scan(lambda z, h, u: lib.tanh(z + h @ u), [xs @ w], [xs[0] * 0], [u])
+    return lib.scan(lambda z, h, u: lib.tanh(z + h @ u), [project(xs, w)], [xs[0] * 0], [u])
 
 
 @njit(error_model="numpy")
@@ -217,11 +223,12 @@ def ssm_data(rng, n, width, states):
 
 def ssm(lib, a, delta, b, c, xs):
     """Outputs of a selective state-space layer (Gu and Dao 2023)."""
-    def step(delta, b, c, x, h, a):
+    def step(carry, row):
+        (h,), (delta, b, c, x) = carry, row
         delta = lib.softplus(delta)
         h = lib.exp(delta[:, None] * a) * h + (delta * x)[:, None] * b[None, :]
-        return h, lib.sum(h * c[None, :], axis=1)
-    return lib.scan(step, [delta, b, c, xs], [a * 0, None], [a])[1:]
+        return (h,), lib.sum(h * c[None, :], axis=1)
+    return (lib.loop(step, (a * 0,), (delta, b, c, xs))[1],)
 
 
 @njit(error_model="numpy")

@@ -25,12 +25,11 @@ def model_data(rng, n, batch, sizes):
 
 
 def descend(lib, loss, xs, targets, weights):
-    """Run all minibatches; return the losses and the last weights."""
-    def step(x, target, *weights):
-        value, slopes = derivative(lib, loss)(x, target, *weights)
-        return (*(w - RATE * g for w, g in zip(weights, slopes, strict=True)), value)
-    rows = lib.scan(step, [xs, targets], [*weights, None])
-    return (rows[-1],)
+    """Run all minibatches; return the losses."""
+    def step(weights, row):
+        value, slopes = derivative(lib, loss)(*row, *weights)
+        return tuple(w - RATE * g for w, g in zip(weights, slopes, strict=True)), value
+    return (lib.loop(step, weights, (xs, targets))[1],)
 
 
 def derivative(lib, loss):
