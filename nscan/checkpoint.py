@@ -266,8 +266,11 @@ class OpenPlan:
     whole: int
     grain: Grain
 
-    def closed(self, steps, stride):
-        """Return the plan when the number of steps is known; `stride` steps lie between the states kept."""
+    def closed(self, steps):
+        """Return the plan when the number of steps is known."""
+        stride = self.unit
+        while -(-steps // stride) > self.slots:
+            stride *= 2
         starts = tuple(range(0, steps, stride if self.grow else self.unit)) or (0,)
         each = 1 if self.grow else stride // self.unit
         return Plan(steps, starts, tuple(range(0, len(starts), each)), self.slots, self.grain)
