@@ -13,7 +13,7 @@ from nscan.config import config
 
 UNITS = {"B": 1, "KB": 10 ** 3, "MB": 10 ** 6, "GB": 10 ** 9, "TB": 10 ** 12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 # Work (in multiplications) of a segment below which the calls of kernels would cost more than what they compute.
-SEGMENT_WORK = 1 << 18
+SEGMENT_WORK = 1 << 20
 
 
 def parse(option):
@@ -98,7 +98,7 @@ class Grain:
     state: int
     forward: int = 1
     backward: int = 1
-    work: int = 1 << 18
+    work: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,8 +266,11 @@ class OpenPlan:
     whole: int
     grain: Grain
 
-    def closed(self, steps, stride):
-        """Return the plan when the number of steps is known; `stride` steps lie between the states kept."""
+    def closed(self, steps):
+        """Return the plan when the number of steps is known."""
+        stride = self.unit
+        while -(-steps // stride) > self.slots:
+            stride *= 2
         starts = tuple(range(0, steps, stride if self.grow else self.unit)) or (0,)
         each = 1 if self.grow else stride // self.unit
         return Plan(steps, starts, tuple(range(0, len(starts), each)), self.slots, self.grain)

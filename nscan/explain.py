@@ -121,7 +121,12 @@ class ExplainedLoop:
     workspace_bytes : int
         Of all parts together.
     residual_bytes : int or None
-        Rows that are kept for the backward loop alone; None if their size is known only while the loop runs.
+        What is kept for the backward loop alone, by the plan of `checkpoint` (see `nscan.scan`): rows, or states and the
+        rows of one segment at a time. None if their size is known only while the loop runs.
+    extra_steps : int
+        Steps that the backward loop runs again because of that plan.
+    segments : nscan.checkpoint.Plan or None
+        That plan, where steps run again.
     """
 
     name: str
@@ -135,6 +140,8 @@ class ExplainedLoop:
     steps_of_block: int
     workspace_bytes: int
     residual_bytes: object
+    extra_steps: int = 0
+    segments: object = None
 
     @property
     def text(self):
@@ -188,12 +195,14 @@ def _type(x):
 
 def _explain(seen):
     """Plan a loop that was run, and describe the plan in numbers."""
-    from nscan.cpu import run
+    from nscan.cpu import run, segments
     loop, operands, steps, calls = seen
     kernel = _kernel(loop)
     parts = len(run.divide(kernel, steps)[0]) if steps else 0
+    plan = segments.predicted(loop, steps) if loop.hidden and loop.keep == "segments" and steps else None
+    kept, extra = (residual_bytes(kernel, steps), 0) if plan is None else (plan.bytes, plan.extra_steps)
     return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.block,
-                         kernel.layout.shared + parts * kernel.layout.workspace, residual_bytes(kernel, steps))
+                         kernel.layout.shared + parts * kernel.layout.workspace, kept, extra, plan)
 
 
 def _kernel(loop):
@@ -260,6 +269,9 @@ def _plan(x):
     lanes = f"{p.lane:,} independent lanes" if p.lane else "none: nothing is independent along an axis"
     whole = f"{x.steps_of_block:,}"
     residual = "known when it runs" if x.residual_bytes is None else _count(x.residual_bytes, "byte")
+    if x.segments is not None:
+        residual += (f": {_count(x.segments.slots, 'state')} and {_count(x.segments.room, 'row')} at a time; "
+                     f"{_count(x.extra_steps, 'step')} run again")
     return [f"lanes  {lanes}", f"parts that can run in parallel  {x.parts}", f"steps of a block  {whole}",
             f"workspace  {_count(x.workspace_bytes, 'byte')}", f"kept for the backward loop  {residual}",
             f"work of a step  about {p.work:,} multiplications"]

@@ -1,6 +1,8 @@
 """The option checkpoint: the same bits under every plan, what is kept and what runs again, memory as predicted."""
 
 import dataclasses
+import functools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +10,9 @@ from product import floats, grid, inputs
 from product_check import functional, like
 
 import nscan as ns
+from nscan import checkpoint
+from nscan.cpu import run as runs
+from nscan.cpu import segments
 
 # Options that are compared with "all"; 0 stands for a budget that nothing fits into.
 OPTIONS = ("states", 1, 2, 3, 0)
@@ -69,3 +74,200 @@ def test_same_bits_in_python_mode(case, tight, monkeypatch):
 def test_same_bits_compiled(case, tight, compiled):
     for option in OPTIONS:
         assert_equal_bits(case, option)
+
+
+# ------------------------------------------------------------------------------------------ longer loops, compiled
+def lstm(steps, lanes=3, size=8, dtype="f8"):
+    """An LSTM whose last state is summed: (loss of weights and option, weights)."""
+    rng = np.random.default_rng(0)
+    w, u = (np.asarray(rng.normal(size=(size, 4 * size)) / 3, dtype) for _ in range(2))
+    xs = np.asarray(rng.normal(size=(steps, lanes, size)), dtype)
+
+    def cell(x, h, c, w, u):
+        i, f, g, o = np.split(x @ w + h @ u, 4, axis=-1)
+        c = ns.sigmoid(f) * c + ns.sigmoid(i) * np.tanh(g)
+        return ns.sigmoid(o) * np.tanh(c), c
+
+    def loss(w, u, option):
+        start = np.zeros((lanes, size), dtype)
+        return np.sum(ns.scan(cell, xs, [start, start], [w, u], checkpoint=option)[0][-1] ** 2)
+    return loss, (w, u)
+
+
+def garch(steps):
+    """The likelihood of a GARCH model, added up in a state."""
+    returns = np.random.default_rng(1).normal(size=steps)
+
+    def step(carry, x, w, a, b):
+        v = w + a * x * x + b * carry[0]
+        return (v, carry[1] + np.log(v) + x * x / v), None
+
+    def loss(p, option):
+        return ns.loop(step, (1.0, 0.0), returns, non_sequences=[p[0], p[1], p[2]], checkpoint=option)[0][1]
+    return loss, (np.array([0.1, 0.1, 0.8]),)
+
+
+def writes(steps, size=40):
+    """Entries of a large state are overwritten one by one."""
+    rng = np.random.default_rng(2)
+    xs, ks = rng.normal(size=steps), rng.integers(0, size, steps)
+
+    def step(state, row):
+        x, k = row
+        state[k] = np.sin(x * state[k]) + state[k - 1]
+        return state, None
+
+    def loss(state, option):
+        return np.sum(ns.loop(step, state, (xs, ks), checkpoint=option)[0] ** 2)
+    return loss, (rng.normal(size=size),)
+
+
+def newton(limit):
+    """A loop whose length follows from its values, which are all read by its gradient."""
+    def loss(x, option):
+        def body(carry):
+            y, k, total = carry
+            y = y * 0.97 + 0.03 * np.cos(x * y)
+            return y, k + 1, total + np.sin(y) * y
+        return ns.while_loop(lambda carry: carry[1] < limit, body, (x, 0, 0.0 * x), checkpoint=option)[2]
+    return lambda x, option: np.sum(loss(x, option)), (np.float64(0.7),)
+
+
+LOOPS = {"lstm": (lstm(75), (1, 5, 20)), "lstm float32": (lstm(40, 33, 16, "f4"), (4,)),
+         "garch": (garch(9000), (1, 2, 50, "70KB")), "writes": (writes(700), (1, 9, 64, "4KB", "2KB", "1KB")),
+         "newton": (newton(1500), (1, 2, 7, "20KB", "2KB", "1KB"))}
+
+
+def gradient(loss, args, option):
+    """Value, gradient and product with the Hessian as a list of arrays."""
+    where = tuple(range(len(args)))
+    value, slope = ns.value_and_grad(loss, where)(*args, option)
+    moved = ns.jvp(lambda *xs: ns.grad(loss, where)(*xs, option), args, tuple(np.cos(x) for x in args))[1]
+    return [value, *slope, *moved]
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Fill fresh memory of kernels with NaN."""
+    class Poisoned:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def empty(self, shape, dtype=float):
+            x = np.empty(shape, dtype)
+            x.fill(255 if x.dtype == np.uint8 else np.nan if x.dtype.kind in "fc" else 99)
+            return x
+    monkeypatch.setattr(runs, "np", Poisoned())
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_long_loops(name, compiled, poisoned, monkeypatch):
+    (loss, args), options = LOOPS[name]
+    want = gradient(loss, args, "all")
+    assert all(np.all(np.isfinite(x)) for x in want)
+    plans = []
+    make = segments.Segments.__init__
+    monkeypatch.setattr(segments.Segments, "__init__", lambda self, *a: (plans.append(a[2]), make(self, *a))[0])
+    for option in ("states", "auto", *options):
+        plans.clear()
+        for a, b in zip(want, gradient(loss, args, option), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"{name} under checkpoint={option!r}")
+        assert bool(plans) == (option in options), option
+        for plan in plans:
+            assert plan.slots <= (max(2, option) if isinstance(option, int) else plan.steps)
+            if isinstance(option, str):
+                assert plan.bytes <= checkpoint.bytes_of(option)
+
+
+@pytest.mark.parametrize("option", [3, 17, "4KB", "2KB"])
+def test_steps_run_again_as_predicted(option, compiled, monkeypatch):
+    loss, args = writes(700)
+    done, advance = [], runs.LoopRun.advance
+    monkeypatch.setattr(runs.LoopRun, "advance",
+                        lambda run, a, b, fresh: (done.append((run.loop, b - a)), advance(run, a, b, fresh))[1])
+    seen = ns.explain(ns.grad(loss))(*args, option).loops[0]
+    again = sum(n for loop, n in done if loop.name == "step" and loop.rows)
+    assert seen.extra_steps == again >= 700
+    assert f"{again:,} steps run again" in seen.describe(("plan",))
+
+
+@pytest.mark.parametrize("option", ["all", "states", 10, 40])
+def test_memory_is_as_predicted(option, compiled):
+    loss, args = lstm(400, 4, 16)
+    function = ns.value_and_grad(loss, (0, 1))
+    loops = ns.explain(function)(*args, option).loops
+    predicted = loops[0].residual_bytes + sum(x.workspace_bytes for x in loops)
+    rows = 2 * 400 * 4 * 16 * 8  # what the loop returns, and its cotangent
+    function(*args, option)
+    tracemalloc.start()
+    function(*args, option)
+    measured = tracemalloc.get_traced_memory()[1] - 3 * rows // 2
+    tracemalloc.stop()
+    assert measured <= 1.3 * predicted + 200_000, (measured, predicted)
+    if option == "all":
+        assert measured >= 0.7 * predicted
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_overwritten_entries_are_kept_and_no_copies(size, compiled):
+    loss, args = writes(1000, size)
+    seen = ns.explain(ns.grad(loss))(*args, "all")
+    assert seen.loops[0].residual_bytes <= 1000 * 3 * 8
+    assert all(loop.workspace_bytes <= 1 << 16 for loop in seen.loops)
+    assert all(loop.program.work <= 1000 for loop in seen.loops)
+
+
+# ------------------------------------------------------------------------------------------------- the arithmetic
+@functools.cache
+def least(count, slots):
+    """Fewest segments to pass when `count` of them are reversed, by dynamic programming."""
+    if count <= 1:
+        return 0
+    if slots == 1:
+        return count * (count - 1) // 2
+    return min(k + least(count - k, slots - 1) + least(k, slots) for k in range(1, count))
+
+
+def test_binomial_order_passes_the_fewest_segments():
+    for slots in range(1, 7):
+        for count in range(1, 41):
+            kept = (0, *checkpoint.descent(0, count, slots))
+            passed = kept[-1] + sum(j - i for what, i, j in checkpoint.moves(count, slots, kept))
+            assert passed == least(count, slots), (count, slots)
+
+
+def test_reversal_visits_each_step_once_and_never_keeps_too_many():
+    for steps in (1, 7, 64, 1000):
+        for forward in (1, 8):
+            for backward in (1, 8, 64):
+                grain = checkpoint.Grain(100, 40, forward, backward)
+                for option in (1, 2, 5, 30):
+                    plan = checkpoint.plan(option, steps, grain)
+                    left = steps
+                    for pos, lo, hi in checkpoint.reversals(plan.starts, steps, backward):
+                        assert hi == left and pos <= lo <= hi and pos % forward == 0 and (lo == 0 or (steps - lo) % backward == 0)
+                        left = lo
+                    assert left == 0
+                    kept = list(plan.kept)
+                    for what, i, j in checkpoint.moves(len(plan.starts), plan.slots, plan.kept):
+                        assert i in kept
+                        kept += [j] * (what == "keep")
+                        assert len(kept) <= max(option, 1)
+                        kept = [k for k in kept if what != "reverse" or k < i]
+
+
+@pytest.mark.parametrize(("text", "size"), [("256MB", 256_000_000), ("1.5 KiB", 1536), ("10B", 10), ("2gb", 2_000_000_000)])
+def test_budgets(text, size):
+    assert checkpoint.bytes_of(text) == size
+
+
+@pytest.mark.parametrize("option", ["everything", "12", "12 parsecs", 0, -3, True, 2.5, None])
+def test_bad_options(option):
+    with pytest.raises(ns.errors.SpecError, match="checkpoint.*'256MB'"):
+        ns.scan(lambda x, h: h + x, np.ones(3), 0.0, checkpoint=option)
+
+
+def test_budget_too_small(compiled):
+    loss, args = writes(40)
+    with pytest.raises(ns.errors.SpecError, match=r"checkpoint='100B' is too small for a loop of 40 steps: one state .* take \d+ bytes"):
+        ns.grad(loss)(*args, "100B")

@@ -53,7 +53,7 @@ def run_kernel(loop, n, arrays, marks=None, limit=None):
     kernel = kernel_of(loop)
     arrays = reordered(kernel, loop, arrays)
     while True:
-        run = LoopRun(loop, kernel, n, arrays)
+        run = LoopRun(loop, kernel, n, arrays, limit and min(n, GROW, limit))
         word = run.finish(marks, limit)
         if word is None:
             return run.results()
@@ -196,7 +196,7 @@ class LoopRun:
             if done == self.room:
                 if limit is not None and done >= limit:
                     return GIVEN_UP
-                self.room = min(self.n, 2 * self.room)
+                self.room = min(self.n, 2 * self.room, limit or self.n)
                 self._grow()
 
     def advance(self, start, stop, fresh):

@@ -45,6 +45,20 @@ def grain_of(loop):
                             grid(plan_of(loop.partner)), plan_of(again).program.work)
 
 
+def plan_of_steps(loop, steps):
+    """Plan the segments of a loop with hidden rows; an open plan if the number of steps is not known."""
+    grain = grain_of(loop)
+    return checkpoint.open_plan(loop.checkpoint, grain) if steps is None else checkpoint.plan(loop.checkpoint, steps, grain)
+
+
+def predicted(loop, steps):
+    """Return the plan that a loop with hidden rows follows if it runs some number of steps; None if all rows are kept."""
+    if not loop.stop:
+        return plan_of_steps(loop, steps)
+    plan = plan_of_steps(loop, None)
+    return None if steps <= plan.whole else plan.closed(steps)
+
+
 # -------------------------------------------------------------------------------------------------- the forward
 class _Marks:
     """The steps at which a run keeps its states."""
@@ -103,26 +117,22 @@ def forward(loop, n, arrays):
     arrays : list of ndarray
         Its operands.
     """
-    grain = grain_of(loop)
     again, live = again_loop(loop)
-    shown = loop.bare
+    plan = plan_of_steps(loop, None if loop.stop else n)
     if loop.stop:
-        plan = checkpoint.open_plan(loop.checkpoint, grain)
-        if plan.whole:
-            outs = runs.run_kernel(loop, n, arrays, limit=plan.whole)
-            if outs is not None:
-                return outs
+        outs = runs.run_kernel(loop, n, arrays, limit=plan.whole) if plan.whole else None
+        if outs is not None:
+            return outs
         marks = _OpenMarks(plan)
-        outs = runs.run_kernel(shown, n, arrays, marks)
-        count = int(outs[-1])
-        plan = plan.closed(count, marks.stride)
     else:
-        count, plan = n, checkpoint.plan(loop.checkpoint, n, grain)
         marks = _Marks(plan.starts[i] for i in plan.kept[1:])
-        outs = runs.run_kernel(shown, n, arrays, marks)
+    outs = runs.run_kernel(loop.bare, n, arrays, marks)
+    if loop.stop:
+        plan = plan.closed(int(outs[-1]))
     first = arrays[loop.seqs:loop.seqs + loop.states]
-    kept = {plan.starts.index(step): [states[k] for k in live] for step, states in [(0, first), *marks.kept] if step in plan.starts}
-    plan = dataclasses.replace(plan, kept=tuple(sorted(kept)))
+    number = {step: i for i, step in enumerate(plan.starts)}
+    kept = {number[step]: [states[k] for k in live] for step, states in [(0, first), *marks.kept]}
+    assert tuple(kept) == plan.kept, "the states kept are not those of the plan"
     operands = [*arrays[:loop.seqs], *arrays[len(arrays) - loop.consts:]]
     return (*outs, Segments(again, operands, plan, kept))
 
@@ -232,4 +242,4 @@ def backward(loop, n, operands):
         runs.make_room(loop, kernel, run.layout, word)
 
 
-__all__ = ["Segments", "backward", "forward"]
+__all__ = ["Segments", "backward", "forward", "predicted"]

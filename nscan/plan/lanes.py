@@ -8,6 +8,7 @@ depend on the number of threads.
 
 import numpy as np
 
+from nscan.ops.index import result_shape
 from nscan.plan.axes import ONE
 from nscan.plan.kinds import WEIGHTS, sources, split_sums
 from nscan.plan.stages import COSTLY
@@ -138,7 +139,7 @@ def work_of_step(axes, loop):
 
 
 def _work(axes, tape):
-    total = 0
+    total, places = 0, set(tape.inputs)
     for q in tape.eqns:
         size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
         if q.row.name == "contract":
@@ -150,6 +151,10 @@ def _work(axes, tape):
             total += (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
         elif is_virtual(q):
             continue
+        elif q.row.name in ("index_update", "index_add") and q.inputs[0] in places:
+            # What is written to in place costs what is written.
+            places.update(q.outputs)
+            total += int(np.prod([d if type(d) is int else 16 for d in result_shape(q.params["spec"], q.inputs[0].shape, q.inputs[2:])]))
         else:
             total += size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
     return total
