@@ -11,6 +11,7 @@ from nscan import build
 from nscan.cpu import library
 from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
+from nscan.plan.affine import BLOCK as POWERS
 from nscan.plan.memory import prepare
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
@@ -139,7 +140,7 @@ def grid(kernel):
 
 
 def block_length(program):
-    """Steps of a block, a function of shapes and dtypes alone."""
+    """Steps of a block, a function of shapes and dtypes alone; bits of affine states do not hang on it."""
     bytes_of_step = 0
     for slot in program.slots:
         if ("block",) in slot.sizes:
@@ -150,8 +151,10 @@ def block_length(program):
     if bytes_of_step and program.lane:
         bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
     if bytes_of_step:
-        return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step))
-    return max(1, BLOCK_WORK // max(1, program.work))
+        steps = min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step))
+    else:
+        steps = max(1, BLOCK_WORK // max(1, program.work))
+    return steps // POWERS * POWERS or steps
 
 
 def lay_out(kernel, capacity):
