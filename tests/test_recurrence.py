@@ -7,7 +7,6 @@ import pytest
 
 import nscan as ns
 from nscan import errors
-from nscan.cpu.kernel import planned
 
 EPS = 1e-30
 
@@ -55,8 +54,8 @@ def plain_scan(op, xs, reverse=False, exclusive=False, initial=None, reset=None)
 
 
 # ------------------------------------------------------------------------------------------ linear recurrence
-SHAPES = [((7,), (7,), None), ((), (7,), ()), ((7, 1), (7, 3), (3,)), ((3,), (7, 3), ()), ((7, 3), (), (3,)), ((7, 2, 3), (7, 1, 3), (2, 1)),
-          ((1, 3), (7, 3), (3,)), ((7,), (7,), (2,))]
+SHAPES = [((7,), (7,), None), ((), (7,), ()), ((7, 1), (7, 3), (3,)), ((3,), (7, 3), ()), ((7, 3), (), (3,)),
+          ((7, 2, 3), (7, 1, 3), (2, 1)), ((1, 3), (7, 3), (3,)), ((7,), (7,), (2,))]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -330,7 +329,8 @@ BAD = [
     (lambda: ns.linear_recurrence(1.0, 2.0), errors.SpecError, "a and b are 0-d: give one of them an axis of steps"),
     (lambda: ns.linear_recurrence(np.ones(3), np.ones(4)), errors.SpecError,
      r"b has shape (4,), which does not broadcast: a has shape (3,)"),
-    (lambda: ns.linear_recurrence(X, X, np.ones(4)), errors.SpecError, "h0 has shape (4,), which does not broadcast: a step of a has shape (3,)"),
+    (lambda: ns.linear_recurrence(X, X, np.ones(4)), errors.SpecError,
+     "h0 has shape (4,), which does not broadcast: a step of a has shape (3,)"),
     (lambda: ns.linear_recurrence(X, X, axis=2), errors.AxisRangeError, "axis 2 is out of range: a and b together has 2 axes"),
     (lambda: ns.linear_recurrence(X, X, axis=1.0), errors.SpecError, "axis must be an integer, got 1.0"),
     (lambda: ns.linear_recurrence(X, X, reset=np.zeros(4)), errors.SpecError, "reset must be bool, got float64: write reset != 0"),
@@ -360,7 +360,8 @@ BAD = [
     (lambda: ns.associative_scan(np.add, X.astype("f4"), initial=np.ones(3)), errors.StateTypeError,
      "initial is float64, an element is float32: convert xs before"),
     (lambda: ns.associative_scan(np.add, X.astype(int), initial=0.5), errors.StateTypeError, "initial is float, an element is int64"),
-    (lambda: ns.associative_scan(lambda a, b: a, {"p": X}, initial=[0.0]), errors.StructureError, "initial is [*], an element of xs is {'p': *}"),
+    (lambda: ns.associative_scan(lambda a, b: a, {"p": X}, initial=[0.0]), errors.StructureError,
+     "initial is [*], an element of xs is {'p': *}"),
     (lambda: ns.associative_scan(np.add, X, axis=2), errors.AxisRangeError, "axis 2 is out of range: xs has 2 axes"),
     (lambda: ns.associative_scan(np.add, X, reset=[1, 0, 0, 0]), errors.SpecError, "reset must be bool, got int64"),
 ]
@@ -451,7 +452,8 @@ def test_affine_states_are_found_and_right(compiled, monkeypatch, name):
 
 
 def test_large_factors_and_special_values_keep_the_plain_order(compiled):
-    for values in ([1e200, 1e-200, 1e200, 1e-200], [np.inf, 0.0, 0.5, 1.0], [np.nan, 1.0, 1.0, 1.0], [1e10, 1e10, 1e-10, 1e-10], [-3.0, 2.0, 5.0, 0.5]):
+    for values in ([1e200, 1e-200, 1e200, 1e-200], [np.inf, 0.0, 0.5, 1.0], [np.nan, 1.0, 1.0, 1.0], [1e10, 1e10, 1e-10, 1e-10],
+                   [-3.0, 2.0, 5.0, 0.5]):
         a = np.array(values * 3)
         b = np.where(np.arange(12) % 4 == 0, -a, 1.0)
         for h0 in (1.0, 0.0):
@@ -479,25 +481,80 @@ def test_the_last_row_is_the_last_state(compiled):
 
 
 def test_blocks_of_a_long_run_do_not_change_bits(compiled, monkeypatch):
-    """A program runs in blocks of steps; their length is a multiple of a block of powers, or the bits of the rows hang on it."""
     x = rng(1).normal(size=1000)
     run = lambda: ns.scan(lambda x, h: 0.9 * h + x, x, 0.0)  # noqa: E731
     once = run()
-    monkeypatch.setattr("nscan.cpu.kernel.BLOCK_WORK", 1 << 9)
-    monkeypatch.setattr("nscan.cpu.kernel._KERNELS", {})
-    again = run()
-    np.testing.assert_array_equal(again, once)
+    for work in (1 << 5, 1 << 7, 1000):
+        monkeypatch.setattr("nscan.cpu.kernel.BLOCK_WORK", work)
+        monkeypatch.setattr("nscan.cpu.kernel._KERNELS", {})
+        np.testing.assert_array_equal(run(), once)
 
 
 def test_a_sum_beside_the_states(compiled):
     def f(r, x):
-        def step(total, h, x):
-            return total, h
-        final, _ = ns.loop(lambda c, x: ((c[0] + (h := r * c[1] + x)**2, h), None), (0.0, 0.0), x)
-        return final[0]
+        def step(carry, x):
+            total, h = carry
+            h = r * h + x
+            return (total + h**2, h), None
+        return ns.loop(step, (0.0, 0.0), x)[0][0]
     x = rng(1).normal(size=37)
     ns.config.mode = "python"
     want = ns.value_and_grad(f)(0.4, x)
     ns.config.mode = "compiled"
-    found = ns.value_and_grad(f)(0.4, x)
-    np.testing.assert_allclose(found, want, rtol=1e-13)
+    np.testing.assert_allclose(ns.value_and_grad(f)(0.4, x), want, rtol=1e-13)
+
+
+# ---------------------------------------------------------------------------------------------------- few lanes
+LANED = {
+    "affine": (lambda x, h, r: r * x + (1 - r) * h, 1),
+    "cell": (lambda x, h, r: np.tanh(r * h + x), 1),
+    "two": (lambda x, g, h, r: (r * g + h, x - g), 2),
+    "with a row": (lambda x, h, r: (r * h + x, h * x), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+@pytest.mark.parametrize("name", LANED)
+def test_few_lanes_and_many_give_what_python_gives(compiled, name, dtype):
+    step, count = LANED[name]
+
+    def run(mode, x, h0, r):
+        ns.config.mode = mode
+        info = [h0] * count + [None] * (name == "with a row")
+        f = lambda *args: ns.scan(step, args[0], [args[1]] * count + info[count:], args[2], return_list=True)  # noqa: E731
+        outs, pull = ns.vjp(f, x, h0, r)
+        return [*outs, *pull([np.cos(np.arange(o.size)).reshape(o.shape).astype(o.dtype) for o in outs])]
+    for lanes, n in itertools.product((2, 7, 8, 9, 16, 17, 33), (1, 2, 5)):
+        args = [rng(k).normal(size=s).astype(dtype) / 2 for k, s in enumerate([(n, lanes), (lanes,), (lanes,)])]
+        for found, want in zip(run("compiled", *args), run("python", *args)):
+            close(found, want)
+
+
+def test_both_orders_of_loops_give_the_same_bits(compiled, monkeypatch):
+    from nscan.plan import interchange
+    x, h0 = rng(1).normal(size=(50, 5)), rng(2).normal(size=5)
+    run = lambda: ns.scan(lambda x, h: np.tanh(0.9 * h + x), x, h0)  # noqa: E731
+    inside = run()
+    monkeypatch.setattr("nscan.cpu.kernel._KERNELS", {})
+    found, real = [], interchange.find
+    monkeypatch.setattr(interchange, "find", lambda steps: found.append(real(steps)))
+    outside = run()
+    assert any(f is not None for f in found), "steps were never inside"
+    np.testing.assert_array_equal(inside, outside)
+
+
+def test_steps_in_blocks_go_on_from_the_last_one(compiled, monkeypatch):
+    x = rng(1).normal(size=(40, 3))
+    run = lambda: ns.loop(lambda h, x: (np.tanh(h) + x, None), np.zeros(3), x)[0]  # noqa: E731
+    once = run()
+    monkeypatch.setattr("nscan.cpu.kernel.BLOCK_WORK", 700)
+    monkeypatch.setattr("nscan.cpu.kernel._KERNELS", {})
+    np.testing.assert_array_equal(run(), once)
+
+
+def test_lanes_that_meet_are_left_alone(compiled):
+    x = rng(1).normal(size=(6, 5))
+    f = lambda x: ns.scan(lambda x, h: h - np.mean(h) + x[::-1], x, np.zeros(5))  # noqa: E731
+    found = f(x)
+    ns.config.mode = "python"
+    close(found, f(x))
