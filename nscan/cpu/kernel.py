@@ -125,18 +125,18 @@ def shared_grid(loop):
 def planned(loop, features=None):
     """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
     prepared, order = prepare(loop)
-    program = planner.plan(prepared, host_features() if features is None else features)
+    other = planned(loop.partner, features) if shared_grid(loop) else None
+    program = planner.plan(prepared, host_features() if features is None else features, other is None or other.program.pace > 1)
     block = block_length(program)
-    if shared_grid(loop):
-        other = planned(loop.partner, features)
+    if other is not None:
         program = dataclasses.replace(program, work=other.program.work, lane_block=other.program.lane_block)
         block = other.block if program.stages.post_terms else min(block, other.block)
     return lay_out(Kernel(prepared, program, order, block, None), CAPACITY)
 
 
 def grid(kernel):
-    """Steps after which a run may pause without any sum being added up in another order."""
-    return kernel.block if kernel.program.stages.post_terms else 1
+    """Steps after which a run may pause without a change of rounding."""
+    return kernel.block if kernel.program.stages.post_terms else kernel.program.pace
 
 
 def block_length(program):

@@ -26,17 +26,18 @@ VIRTUAL = ("reshape", "transpose", "broadcast_to", "fill", "copy")
 def find(steps):
     """Return the Powers of a loop whose recurrent states are affine, each in itself; None for others.
 
+    A loop whose rows a backward loop reads keeps the plain order: what is computed again from a state has the same bits.
+
     Parameters
     ----------
     steps : nscan.plan.loops.Steps
     """
-    if not steps.is_outer or steps.stop is not None or any(s.how != "registers" for s in steps.states):
+    loop, step, e = steps.loop, steps.loop.step, steps.e
+    if not steps.powers or loop.hidden or loop.plain or loop.stop or any(s.how != "registers" for s in steps.states):
         return None
-    size = 0
-    for q in steps.eqns:
-        if q.row.kind != "pointwise" and q.row.name not in VIRTUAL or any(steps.e.looped(v) for v in q.outputs):
-            return None
-        size += max(int(np.prod(v.shape)) for v in q.outputs)
+    if any(q.row.kind != "pointwise" and q.row.name not in VIRTUAL or any(e.looped(v) for v in q.outputs) for q in step.eqns):
+        return None
+    size = sum(int(np.prod(q.outputs[0].shape)) for q in step.eqns)
     makers = {v: q for q in steps.eqns for v in q.outputs}
     reach = {s.v: _reach(steps.eqns, s.v) for s in steps.states}
     if size > MOST or not _is_acyclic(steps.states, reach):

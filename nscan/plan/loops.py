@@ -66,6 +66,7 @@ class Steps:
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
         self.is_outer, self.led = stages is not None, led or {}
+        self.powers, self.pace = self.is_outer, 1
         self.eqns, self.terms = self._equations()
         homes = homes or [None] * (loop.states + loop.sums)
         self.states = [self._plan(v, new, home) for v, new, home in zip(self.state_vars, self.new_states, homes)]
@@ -266,6 +267,7 @@ class Steps:
         written = self.written() | {rows.slot for _, rows in kept}
         powers = affine.find(self)
         if powers is not None:
+            self.pace = affine.BLOCK
             return powers.run(lo, hi, carried, kept, written), hi
         swapped = interchange.find(self)
         if swapped is not None:
