@@ -67,13 +67,13 @@ def linear_recurrence(a, b, h0=None, axis=0, reverse=False, reset=None):
     array([0. , 1. , 1.5])
     """
     a, b = spec.as_leaf(a, "a"), spec.as_leaf(b, "b")
-    h0 = 0 if h0 is None else spec.as_leaf(h0, "h0")
-    shape = _broadcast(("a", a), ("b", b))
+    h0 = False if h0 is None else spec.as_leaf(h0, "h0")
+    shape = _broadcast(("a", _shape(a)), ("b", _shape(b)))
     if not shape:
         raise errors.SpecError("a and b are 0-d: give one of them an axis of steps")
     axis = _axis(axis, len(shape), "a and b together")
     rows = [_steps_first(x, axis, len(shape)) for x in (a, b)]
-    row = _broadcast(*[(f"a step of {name}", x[0] if moving else x) for name, (x, moving) in zip("ab", rows)], ("h0", h0))
+    row = _broadcast(*[(f"a step of {name}", _shape(x)[moving:]) for name, (x, moving) in zip("ab", rows)], ("h0", _shape(h0)))
     h0 = astype(as_array(h0), np.result_type(*[_kind(x) for x in (a, b, h0)]))
     h0 = h0 if tuple(h0.shape) in ((), tuple(row)) else np.broadcast_to(h0, row)
     flags = _flags(reset, shape[axis], [row], ["h"])
@@ -91,13 +91,17 @@ def linear_recurrence(a, b, h0=None, axis=0, reverse=False, reset=None):
 
 def _steps_first(x, axis, rank):
     """Move the axis of time to the front: (array, True), or (step, False) where every step has the same."""
-    shape = getattr(x, "shape", ())
+    shape = _shape(x)
     own = axis - (rank - len(shape))
     if own < 0:
         return x, False
     if type(shape[own]) is int and shape[own] == 1:
         return np.reshape(x, (*shape[:own], *shape[own + 1:])), False
     return np.moveaxis(x, own, 0), True
+
+
+def _shape(x):
+    return tuple(getattr(x, "shape", ()))
 
 
 def _kind(x):
@@ -341,20 +345,25 @@ def _axis(axis, rank, what):
 
 
 def _broadcast(*named):
-    """Broadcast shapes; an error names the arrays."""
-    out = []
-    for name, x in named:
-        shape = getattr(x, "shape", ())
-        out = [1] * (len(shape) - len(out)) + out
-        for k, d in enumerate(reversed(shape), 1):
-            if type(d) is int and d == 1 or d is out[-k] or type(d) is int and d == out[-k]:
-                continue
-            if type(out[-k]) is int and type(d) is int and out[-k] != 1:
-                before = ", ".join(f"{other} has shape {shape_text(getattr(y, 'shape', ()))}" for other, y in named[:[
-                    m for m, _ in named].index(name)])
-                raise errors.SpecError(f"{name} has shape {shape_text(shape)}, which does not broadcast: {before}")
-            out[-k] = d
-    return tuple(out)
+    """Broadcast shapes, pairs of a name and a shape; an error names the arrays."""
+    out, before = (), []
+    for name, shape in named:
+        rank = max(len(out), len(shape))
+        pairs = zip((1,) * (rank - len(out)) + out, (1,) * (rank - len(shape)) + shape)
+        out = tuple(_broadcast_size(x, y) for x, y in pairs)
+        if None in out:
+            raise errors.SpecError(f"{name} has shape {shape_text(shape)}, which does not broadcast: {', '.join(before)}")
+        before.append(f"{name} has shape {shape_text(shape)}")
+    return out
+
+
+def _broadcast_size(x, y):
+    """Size of two axes together, or None if they do not fit; a size that is computed fits what it meets."""
+    if type(y) is int and y == 1 or x is y:
+        return x
+    if type(x) is not int:
+        return x
+    return y if x == 1 or x == y or type(y) is not int else None
 
 
 def _initial(value, row, name, dtype, wider=False):
@@ -364,7 +373,7 @@ def _initial(value, row, name, dtype, wider=False):
         raise errors.StateTypeError(f"{name} is {_kind(value) if hasattr(value, 'dtype') else type(value).__name__}, an element is "
                                     f"{dtype}: convert xs before")
     value = astype(as_array(value), found)
-    if _broadcast(("an element", np.broadcast_to(False, row)), (name, value)) != tuple(row):
+    if _broadcast(("an element", tuple(row)), (name, tuple(value.shape))) != tuple(row):
         raise errors.SpecError(f"{name} has shape {shape_text(value.shape)}, an element has {shape_text(row)}")
     return value if tuple(value.shape) in ((), tuple(row)) else np.broadcast_to(value, row)
 

@@ -132,7 +132,7 @@ def _array(x, path):
     try:
         x = as_operand(x)
     except errors.DtypeError as error:
-        if path in str(error):
+        if str(error).startswith((f"{path} ", f"{path}:")):
             raise
         raise errors.DtypeError(f"{path}: {error}") from None
     if not hasattr(x, "dtype"):

@@ -154,6 +154,8 @@ class Loop:
     partner : Loop or None
         Of a forward loop in segments, its backward loop; of a backward loop that computes rows again from states, the one
         that is given all rows: both divide the steps into the same blocks.
+    plain : bool
+        Every step follows from the one before it in the order of the tape (`nscan.plan.affine`): rows are computed again.
     name : str
         Name of the user's step, for messages.
     state_names : tuple of str
@@ -173,6 +175,7 @@ class Loop:
     checkpoint: object = "auto"
     keep: object = None
     partner: object = None
+    plain: bool = False
 
     @functools.cached_property
     def key(self):
@@ -183,7 +186,7 @@ class Loop:
     def structure(self):
         """What tells two kernels apart."""
         return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
-                    self.reverse, self.partner.structure if self.partner and not self.hidden else None))
+                    self.reverse, self.plain, self.partner.structure if self.partner and not self.hidden else None))
 
     @functools.cached_property
     def bare(self):
@@ -192,7 +195,7 @@ class Loop:
             return self
         states, sums, rows, _, stop = self.split_step_outputs(self.step.outputs)
         outputs = (*states, *sums, *rows, *([stop] if self.stop else []))
-        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0, partner=None)
+        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0, partner=None, plain=True)
 
     @functools.cached_property
     def _variants(self):

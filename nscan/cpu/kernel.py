@@ -11,6 +11,7 @@ from nscan import build
 from nscan.cpu import library
 from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
+from nscan.plan.affine import BLOCK as POWERS
 from nscan.plan.memory import prepare
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
@@ -124,22 +125,22 @@ def shared_grid(loop):
 def planned(loop, features=None):
     """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
     prepared, order = prepare(loop)
-    program = planner.plan(prepared, host_features() if features is None else features)
+    other = planned(loop.partner, features) if shared_grid(loop) else None
+    program = planner.plan(prepared, host_features() if features is None else features, other is None or other.program.pace > 1)
     block = block_length(program)
-    if shared_grid(loop):
-        other = planned(loop.partner, features)
+    if other is not None:
         program = dataclasses.replace(program, work=other.program.work, lane_block=other.program.lane_block)
         block = other.block if program.stages.post_terms else min(block, other.block)
     return lay_out(Kernel(prepared, program, order, block, None), CAPACITY)
 
 
 def grid(kernel):
-    """Steps after which a run may pause without any sum being added up in another order."""
-    return kernel.block if kernel.program.stages.post_terms else 1
+    """Steps after which a run may pause without a change of rounding."""
+    return kernel.block if kernel.program.stages.post_terms else kernel.program.pace
 
 
 def block_length(program):
-    """Steps of a block, a function of shapes and dtypes alone."""
+    """Steps of a block, a function of shapes and dtypes alone; bits of affine states do not hang on it."""
     bytes_of_step = 0
     for slot in program.slots:
         if ("block",) in slot.sizes:
@@ -150,8 +151,10 @@ def block_length(program):
     if bytes_of_step and program.lane:
         bytes_of_step = max(1, bytes_of_step * min(program.lane_block, program.lane) // program.lane)
     if bytes_of_step:
-        return min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step))
-    return max(1, BLOCK_WORK // max(1, program.work))
+        steps = min(MAX_BLOCK, max(MIN_BLOCK, BLOCK_BYTES // bytes_of_step))
+    else:
+        steps = max(1, BLOCK_WORK // max(1, program.work))
+    return steps // POWERS * POWERS or steps
 
 
 def lay_out(kernel, capacity):

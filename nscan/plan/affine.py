@@ -3,7 +3,7 @@
 A step of such a state costs the latency of a product and a sum, whatever else the processor could do meanwhile.
 So the steps go in blocks of four. The state after a block is ``A*h + B`` with ``A = a4*a3*a2*a1`` and
 ``B = b4 + a4*(b3 + a3*(b2 + a2*b1))``, neither of which waits for the state; within the block the states follow in the
-plain order from the one before it, beside the chain.
+plain order from the one before it, beside the chain. What a block adds to a sum is added up first.
 
 This is a reordered evaluation of the same formula. Its intermediate values are bounded by those of the plain order
 where no factor is larger than 1. Elsewhere (NaN included) a block runs in the plain order: that is tested for every block.
@@ -18,23 +18,26 @@ from nscan.tape import Var
 BLOCK = 4
 # More equations (times elements) than this hide the latency by themselves, and four copies of them are much code.
 MOST = 48
+# A safe product differs from a plain one where its factor is not finite; such a block runs in the plain order.
+PRODUCTS = ("multiply", "safe_mul")
 VIRTUAL = ("reshape", "transpose", "broadcast_to", "fill", "copy")
 
 
 def find(steps):
     """Return the Powers of a loop whose recurrent states are affine, each in itself; None for others.
 
+    A loop whose rows a backward loop reads keeps the plain order: what is computed again from a state has the same bits.
+
     Parameters
     ----------
     steps : nscan.plan.loops.Steps
     """
-    if not steps.is_outer or steps.stop is not None or any(s.how != "registers" for s in steps.states):
+    loop, step, e = steps.loop, steps.loop.step, steps.e
+    if not steps.powers or loop.hidden or loop.plain or loop.stop or any(s.how != "registers" for s in steps.states):
         return None
-    size = 0
-    for q in steps.eqns:
-        if q.row.kind != "pointwise" and q.row.name not in VIRTUAL or any(steps.e.looped(v) for v in q.outputs):
-            return None
-        size += max(int(np.prod(v.shape)) for v in q.outputs)
+    if any(q.row.kind != "pointwise" and q.row.name not in VIRTUAL or any(e.looped(v) for v in q.outputs) for q in step.eqns):
+        return None
+    size = sum(int(np.prod(q.outputs[0].shape)) for q in step.eqns)
     makers = {v: q for q in steps.eqns for v in q.outputs}
     reach = {s.v: _reach(steps.eqns, s.v) for s in steps.states}
     if size > MOST or not _is_acyclic(steps.states, reach):
@@ -84,8 +87,9 @@ class _Chain:
         q = self.makers[v]
         if v.dtype != self.s.v.dtype or v.shape != self.s.v.shape or not all(self.is_affine(x, stateful) for x in q.inputs):
             return False
-        if q.row.name == "multiply":
-            return sum(self._waits(x) for x in q.inputs) == 1 and not any(x in stateful for x in q.inputs if not self._waits(x))
+        if q.row.name in PRODUCTS:
+            only = [x for x in q.inputs if not self._waits(x)]
+            return len(only) == 1 and only[0] not in stateful and (q.row.name == "multiply" or only[0] is q.inputs[1])
         return q.row.name in ("add", "subtract", "negative")
 
     def _waits(self, v):
@@ -101,7 +105,7 @@ class _Chain:
             return None
         waiting = [x for x in q.inputs if self._waits(x)]
         first = self.factor(waiting[0], idx)
-        if q.row.name == "multiply":
+        if q.row.name in PRODUCTS:
             other = next(self._elem(x, idx) for x in q.inputs if not self._waits(x))
             return other if first is None else scalar.op(b, "mul", first, other)
         if q.row.name == "add" and len(waiting) == 1 or q.row.name == "subtract" and len(waiting) == 1 and waiting[0] is q.inputs[0]:
@@ -124,7 +128,7 @@ class _Chain:
         parts = [self.term(x, idx) for x in q.inputs]
         if q.row.name == "negative":
             return None if parts[0] is None else scalar.op(b, "neg", parts[0])
-        if q.row.name == "multiply":
+        if q.row.name in PRODUCTS:
             return None if None in parts else scalar.op(b, "mul", *parts)
         if None in parts:
             left = parts[0] if parts[1] is None else parts[1]
@@ -194,18 +198,16 @@ class Powers:
 
     def _by_powers(self, first, carried, kept):
         b, steps, made = self.b, self.steps, {}
-        old = {s.v: dict(zip(np.ndindex(*s.v.shape), values)) for s, values in self._split(carried)}
+        left, old = iter(carried), {}
+        for s in steps.states:
+            old[s.v] = {p: [next(left) for _ in range(2 if s.v.dtype.kind == "c" else 1)][0] for p in np.ndindex(*s.v.shape)}
+        sums = list(left)
+        carried = carried[:len(carried) - len(sums)] + [b.const(scalar._python(0, x.dtype), x.dtype) for x in sums]
         for k in range(BLOCK):
             given = {} if k == BLOCK - 1 else None
             carried = steps.step(b.add(first, b.const(k)), carried, kept, lambda: self._follow(made, old, given))[0]  # noqa: B023
-        return carried
-
-    def _split(self, carried):
-        """Values of each state among the carried ones."""
-        left, out = iter(carried), []
-        for s in self.steps.states:
-            out.append((s, [next(left) for _ in range(int(np.prod(s.v.shape)) * (2 if s.v.dtype.kind == "c" else 1))]))
-        return out
+        count = len(carried) - len(sums)
+        return carried[:count] + [x for pair in zip(sums, carried[count:]) for x in self.e.plus(pair[:1], pair[1:])]
 
     def _follow(self, made, old, given):
         """Take a step into the factors and terms of a block; with the last one, say what the new states are."""

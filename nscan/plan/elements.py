@@ -27,8 +27,8 @@ class Elements:
     params : Params
         Numbers that the kernel is given at run time.
     define : dict
-        Var to Place or Rows, to ("alias", Var, leading indices), to ("scalars", components by point), or to
-        ("eqn", eqn, output number).
+        Var to Place or Rows, to ("alias", Var, leading indices), to ("scalars", components by point), to ("lanes",
+        components of the open lanes by point of the other axes), or to ("eqn", eqn, output number).
     numbers : dict
         Equation to its number in messages.
     writable : set
@@ -141,6 +141,8 @@ class Elements:
             return self.elem(how[1], (*how[2], *idx))
         if how[0] == "scalars":
             return how[1][tuple(i.value for i in idx)]
+        if how[0] == "lanes":
+            return how[1][tuple(i.value for i in idx if type(i) is Const)]
         _, eqn, k = how
         rule = RULES.get(eqn.row.name) or RULES[eqn.row.kind]
         return rule(self, eqn, idx, k)

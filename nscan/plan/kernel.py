@@ -64,6 +64,8 @@ class Program:
         Number of a row that is not stored, since it is the row before of another one: row to row.
     work : int
         Rough cost of a step (all lanes), in multiplications.
+    pace : int
+        Steps after a whole number of which a run may pause without a change of rounding.
     step_bytes : int
         Bytes that the terms of sums which are added up block by block read in a step.
     """
@@ -85,6 +87,7 @@ class Program:
     led: dict
     before: dict
     work: int
+    pace: int
     step_bytes: int
 
     @property
@@ -97,7 +100,7 @@ class _Planner:
     """Operands and results of a kernel, their axes, the stages of the step."""
 
     def __init__(self, loop, features):
-        self.loop = loop
+        self.loop, self.pace, self.powers = loop, 1, True
         self.strips = "cuda" not in features
         self.product_bytes = 128 if "avx512f" in features else 64
         step = loop.step
@@ -291,7 +294,7 @@ class _Part:
         return live(self.e.b.scopes[0].statements)
 
 
-def plan(loop, features=()):
+def plan(loop, features=(), powers=True):
     """Plan a loop as one kernel.
 
     Parameters
@@ -300,12 +303,15 @@ def plan(loop, features=()):
         Prepared: no residuals and no adjoint equations inside (see `nscan.plan.memory.prepare`).
     features : tuple of str
         What the host can do, as far as it decides sizes of tiles (which change no bit of a result).
+    powers : bool
+        Whether affine states may go in blocks of steps.
 
     Returns
     -------
     Program
     """
     p = _Planner(loop, features)
+    p.powers = powers
     parts = [part(p) for part in (_once, _start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
@@ -313,7 +319,7 @@ def plan(loop, features=()):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), _term_bytes(p.stages))
+                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages))
 
 
 def _term_bytes(stages):
@@ -363,7 +369,9 @@ def _block(p):
     if steps.states or stages.core or stages.core_terms or any(r is not None for r in steps.rows) or stages.from_core:
         kept = [(v, rows) for v, rows in zip(stages.from_core, part.core) if rows.slot[0] == "work"]
         before = None if part.count is None else e.load(part.count, ())[0]
+        steps.powers = p.powers
         values, done = steps.run(lo, hi, part.load_carried(), kept, before)
+        p.pace = steps.pace
         part.store_carried(values)
         if part.count is not None:
             done = scalar.op(b, "select", steps.stopped, b.op("not", I64, done), done)

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from nscan.plan import affine, scalar
+from nscan.plan import affine, interchange, scalar
 from nscan.plan.axes import ONE
 from nscan.plan.body import Body, copy, emitter
 from nscan.plan.kinds import split_sums
@@ -66,6 +66,7 @@ class Steps:
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
         self.is_outer, self.led = stages is not None, led or {}
+        self.powers, self.pace = self.is_outer, 1
         self.eqns, self.terms = self._equations()
         homes = homes or [None] * (loop.states + loop.sums)
         self.states = [self._plan(v, new, home) for v, new, home in zip(self.state_vars, self.new_states, homes)]
@@ -191,11 +192,8 @@ class Steps:
         e, b = self.e, self.e.b
         old = self.define(t, carried)
         given, dest = given(), {}
-        row = self._row(t)
-        for v, place in zip(self.row_vars, self.rows):
-            if place is not None:
-                base = e.address(place, (row,))
-                dest.setdefault(v, []).append(Place(place.slot, base, place.strides[1:], place.dtype, place.contiguous))
+        for v, place in self.row_places(t):
+            dest.setdefault(v, []).append(place)
         for v, rows in kept:
             dest.setdefault(v, []).append(e.here(rows))
         after = b.add(t, b.const(1))
@@ -211,6 +209,12 @@ class Steps:
                     copy(e, s.new, s.place)
         stop = None if self.stop is None else e.elem(self.stop, ())[0]
         return [*self._new_states(), *self._new_sums(old)], stop
+
+    def row_places(self, t):
+        """Pairs of a row and where this step stores it."""
+        e, row = self.e, self._row(t)
+        return [(v, Place(p.slot, e.address(p, (row,)), p.strides[1:], p.dtype, p.contiguous))
+                for v, p in zip(self.row_vars, self.rows) if p is not None]
 
     def define(self, t, carried):
         """Define the inputs of the step; return the old sums that are kept in registers."""
@@ -263,12 +267,14 @@ class Steps:
         written = self.written() | {rows.slot for _, rows in kept}
         powers = affine.find(self)
         if powers is not None:
+            self.pace = affine.BLOCK
             return powers.run(lo, hi, carried, kept, written), hi
+        swapped = interchange.find(self)
+        if swapped is not None:
+            swapped.run(lo, hi, carried, kept, written, lambda: self._plain(lo, hi, carried, kept, written))
+            return carried, hi
         if self.stop is None:
-            with b.range(lo, hi, carries=carried, written=written) as loop:
-                new, _ = self.step(loop.index, loop.carried, kept)
-                loop.again(new)
-            return loop.results, hi
+            return self._plain(lo, hi, carried, kept, written), hi
         alive = b.op("lt", "b1", lo, hi)
         if count is not None:
             alive = b.op("and", "b1", alive, b.op("ge", "b1", count, b.const(0)))
@@ -281,6 +287,12 @@ class Steps:
             loop.again(more, [after, stop, *new])
         self.stopped = loop.results[1]
         return loop.results[2:], loop.results[0]
+
+    def _plain(self, lo, hi, carried, kept, written):
+        """Emit the loop step by step; return what is carried."""
+        with self.e.b.range(lo, hi, carries=carried, written=written) as loop:
+            loop.again(self.step(loop.index, loop.carried, kept)[0])
+        return loop.results
 
     def written(self):
         """Slots that the loop writes."""
