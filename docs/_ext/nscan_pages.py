@@ -26,7 +26,7 @@ from nscan.primitive import TABLE, Row
 from nscan.trace import HOOKS, Traced
 
 FILE = "example.py"
-NO_EXAMPLE = ("NscanError", "KernelError", "StateTypeError")
+NO_EXAMPLE = ("NscanError", "KernelError", "StateTypeError", "MissingPackageError")
 
 
 # ------------------------------------------------------------------------------------------------- helpers

@@ -92,7 +92,7 @@ class _OpenMarks(_Marks):
             super().keep(run, done)
 
 
-def forward(loop, n, arrays):
+def forward(loop, n, arrays, watch=None):
     """Run a loop with hidden rows; what it returns for these is a `Segments`.
 
     Parameters
@@ -102,6 +102,8 @@ def forward(loop, n, arrays):
         Number of steps, or the largest number of them.
     arrays : list of ndarray
         Its operands.
+    watch : callable, optional
+        See `nscan.cpu.run.run_loop`.
     """
     grain = grain_of(loop)
     again, live = again_loop(loop)
@@ -109,17 +111,17 @@ def forward(loop, n, arrays):
     if loop.stop:
         plan = checkpoint.open_plan(loop.checkpoint, grain)
         if plan.whole:
-            outs = runs.run_kernel(loop, n, arrays, limit=plan.whole)
+            outs = runs.run_kernel(loop, n, arrays, limit=plan.whole, watch=watch)
             if outs is not None:
                 return outs
         marks = _OpenMarks(plan)
-        outs = runs.run_kernel(shown, n, arrays, marks)
+        outs = runs.run_kernel(shown, n, arrays, marks, watch=watch)
         count = int(outs[-1])
         plan = plan.closed(count, marks.stride)
     else:
         count, plan = n, checkpoint.plan(loop.checkpoint, n, grain)
         marks = _Marks(plan.starts[i] for i in plan.kept[1:])
-        outs = runs.run_kernel(shown, n, arrays, marks)
+        outs = runs.run_kernel(shown, n, arrays, marks, watch=watch)
     first = arrays[loop.seqs:loop.seqs + loop.states]
     kept = {plan.starts.index(step): [states[k] for k in live] for step, states in [(0, first), *marks.kept] if step in plan.starts}
     plan = dataclasses.replace(plan, kept=tuple(sorted(kept)))
@@ -209,7 +211,7 @@ class SegmentRow:
         return np.asarray(self.residual.arrays[self.index], dtype)
 
 
-def backward(loop, n, operands):
+def backward(loop, n, operands, watch=None):
     """Run a backward loop some of whose sequences are `SegmentRow`, segment by segment."""
     rows = {k: x for k, x in enumerate(operands) if type(x) is SegmentRow}
     residual = next(iter(rows.values())).residual
@@ -218,7 +220,7 @@ def backward(loop, n, operands):
     grain = dataclasses.replace(residual.plan.grain, backward=grid(kernel))
     residual = Segments(residual.loop, residual.operands, dataclasses.replace(residual.plan, grain=grain), residual.kept)
     while True:
-        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays))
+        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays), watch=watch)
         word, hi = None, n
         for lo, hi, values, first_row in residual.segments():
             if lo < hi:

@@ -138,21 +138,22 @@ def work_of_step(axes, loop):
 
 
 def _work(axes, tape):
-    total = 0
-    for q in tape.eqns:
-        size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
-        if q.row.name == "contract":
-            labels = {**dict(zip(q.params["la"], q.inputs[0].shape)), **dict(zip(q.params["lb"], q.inputs[1].shape))}
-            total += int(np.prod([d for d in labels.values() if type(d) is int])) // 4
-        elif q.row.kind == "loop":
-            inner = next((t for value in q.params.values() for t in getattr(value, "tapes", tuple)()), None)
-            n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
-            total += (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
-        elif is_virtual(q):
-            continue
-        else:
-            total += size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
-    return total
+    return sum(work_of(axes, q) for q in tape.eqns)
+
+
+def work_of(axes, q):
+    """Rough cost of an equation, in multiplications."""
+    if is_virtual(q):
+        return 0
+    if q.row.name == "contract":
+        labels = {**dict(zip(q.params["la"], q.inputs[0].shape)), **dict(zip(q.params["lb"], q.inputs[1].shape))}
+        return int(np.prod([d for d in labels.values() if type(d) is int])) // 4
+    if q.row.kind == "loop":
+        inner = next((t for value in q.params.values() for t in getattr(value, "tapes", tuple)()), None)
+        n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
+        return (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
+    size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
+    return size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
 
 
 def is_virtual(q):
@@ -178,4 +179,4 @@ def lane_block(e_axes, loop, c):
     return -(-block // 16) * 16 if block > 16 else 16 if widest < 256 else block
 
 
-__all__ = ["find_lane", "lane_block", "work_of_step"]
+__all__ = ["find_lane", "lane_block", "work_of", "work_of_step"]
