@@ -139,7 +139,7 @@ def _part(loop, values, steps, first, last):
     """Operands of some of the iterations of a loop that ran a number of steps, but for the states at their start."""
     n, seqs, states, sums, consts = loop.split_inputs(values)
     cut = slice(steps - last, steps - first) if loop.reverse else slice(first, last)
-    seqs = [Residual([a[cut] for a in x.arrays]) if isinstance(x, Residual) else x[cut] for x in seqs]
+    seqs = [Residual([a[cut] for a in x.arrays]) if isinstance(x, Residual) else np.asarray(x)[cut] for x in seqs]
     return [np.int64(last - first), *seqs, *states, *sums, *consts]
 
 

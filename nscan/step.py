@@ -251,8 +251,18 @@ def _loop(*fields):
 def _watched(call, tape):
     """What is to be seen of a run: what was asked for here, and of loops inside; a progress bar is of the outermost loop."""
     found = set(call.watch) | ({"profile"} if STATE.profile is not None else set())
-    inner = {mark for eqn in tape.eqns for part in eqn.params.values() for mark in getattr(part, "watch", ())}
-    return tuple(sorted(found | inner - {"progress"}))
+    return tuple(sorted(found | _watched_inside(tape) - {"progress"}))
+
+
+def _watched_inside(tape):
+    """Marks of the loops in a tape, and in the branches in it."""
+    found = set()
+    for eqn in tape.eqns:
+        for part in eqn.params.values():
+            found.update(getattr(part, "watch", ()))
+            if eqn.row.name == "cond":
+                found.update(*[_watched_inside(inner) for inner in part.tapes()])
+    return found
 
 
 def _check_row_sizes(call, tape, rows, outs):

@@ -289,6 +289,30 @@ def test_loops_inside_name_the_inner_line(mode):
         ns.scan(lambda x, h: ns.cond(x > 2, lambda h: inner(x - 3, h), lambda h: h, h + x), np.arange(5.0), 1.0, check_finite=True)
 
 
+@pytest.mark.parametrize("checkpoint", ["all", "states", 3])
+def test_the_first_nan_under_checkpoints(checkpoint, mode):
+    def root(x, h, w):
+        return w * np.sqrt(h * x + 0.0) + 0.1
+    xs = np.ones(200)
+    xs[71] = 0
+
+    def last(w):
+        return ns.scan(root, xs, 1.0, w, check_finite=True, checkpoint=checkpoint)[-1]
+    with pytest.raises(ns.errors.NonFiniteError, match=r"^(NaN|inf) first appears at step 71 of the backward pass of 'root', "
+                       r".*divide\(0.5, 0\)$"):
+        ns.grad(last)(2.0)
+    taken = ns.profile(ns.grad(lambda w: ns.scan(root, xs + 1, 1.0, w, checkpoint=checkpoint)[-1]))(0.4)
+    assert {"forward", "backward"} == {loop.direction for loop in taken.loops}
+    assert all(loop.seconds > 0 and loop.steps >= 200 for loop in taken.loops)
+
+
+def test_options_of_a_loop_in_a_branch_in_a_step(mode):
+    def step(x, h):
+        return ns.cond(h > 0, lambda h: ns.scan(lambda y, s: s / y, h - 2 + np.zeros(2), 1.0, check_finite=True)[-1], lambda h: h, h + x)
+    with pytest.raises(ns.errors.NonFiniteError, match="as divide"):
+        ns.scan(step, np.ones(4), 0.0)
+
+
 def test_what_came_in_already(mode):
     with pytest.raises(ns.errors.NonFiniteError, match="step 1 .*; it comes in with that row of sequence 0 already"):
         ns.scan(lambda x, h: h + x, np.array([1, np.nan, 3]), 0.0, check_finite=True)
