@@ -173,7 +173,7 @@ def _traced(call):
     made = _finish(call, traced, news)
     _check_hidden_state(call, made)
     if call.strict:
-        check_strict(call, made)
+        check_strict(call, made, traced[0].eqns)
     return made
 
 
@@ -311,14 +311,14 @@ def _code(function):
     return code or getattr(call, "__code__", None) or id(function)
 
 
-def check_strict(call, made):
+def check_strict(call, made, eqns):
     """Refuse arrays that the step closes over, and numbers that it has as variables, by name."""
     found = []
     for x in made.originals:
         name = next((name for f in call.functions for name, value in _variables(f) if value is x or _same_number(value, x)), None)
         if name is not None or x.shape:
             found.append(f"{name or 'an array'} ({x.dtype}{shape_text(x.shape)})")
-    lits = [v.value for eqn in made.loop.step.eqns for v in eqn.inputs if type(v) is Lit]
+    lits = [v.value for eqn in eqns for v in eqn.inputs if type(v) is Lit]
     for name, value in dict(variable for f in call.functions for variable in _variables(f)).items():
         if isinstance(value, (int, float, complex, np.generic, np.ndarray)) and np.ndim(value) == 0 and any(value == x for x in lits):
             found.append(f"{name} ({value!r})")

@@ -209,6 +209,102 @@ def test_foreign_dtypes_are_refused_by_name(dtype, mode):
         assert isinstance(caught.value, (ns.errors.DtypeError, ns.errors.UnsupportedError)), what
 
 
+# ------------------------------------------------------------------------- what a step may not do with arrays
+TABLE = np.arange(10.0)
+
+
+def write_one(x):
+    z = np.zeros(3)
+    z[0] = x
+    return z
+
+
+def write_slice(x):
+    z = np.zeros(3)
+    z[:2] = x
+    return z
+
+
+HINTS = {
+    "write one": (write_one, r"z\[0\] = x.*to write traced values into an array, make it traced first: z = ns.array\(z\)"),
+    "write slice": (write_slice, r"z\[:2\] = x.*make it traced first: z = ns.array\(z\)"),
+    "take": (lambda k: np.take(TABLE, k), r"np.take\(ns.array\(table\), k\)"),
+    "arange": (lambda k: np.sum(np.arange(k)), r"mask it, np.arange\(n\) < k"),
+    "zeros": (lambda k: np.zeros(k), r"a real function got a traced array.*mask it, np.arange\(n\) < k"),
+    "ones": (lambda k: np.ones((k, 2)), r"mask it, np.arange\(n\) < k"),
+    "roll": (lambda k: np.roll(TABLE, k), r"roll by a traced one is ns.array\(table\)\[\(np.arange\(n\) - k\) % n\]"),
+    "repeat": (lambda k: np.repeat(TABLE, k), "count must be known while tracing"),
+    "range": (lambda k: sum(range(k)), "ns.scan with n_steps=k"),
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_what_to_write_instead(name):
+    if name == "roll" and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("NumPy 2.0 computes with the shift")
+    f, text = HINTS[name]
+    with pytest.raises(ns.errors.TracedValueError, match=text) as caught:
+        ns.map(f, np.arange(3))
+    assert "test_arrays.py:" in str(caught.value)
+
+
+def test_what_the_hints_recommend(mode):
+    k = np.array([2, 0, 1])
+    np.testing.assert_array_equal(ns.map(lambda k: np.take(ns.array(TABLE), k), k), TABLE[k])
+    np.testing.assert_array_equal(ns.map(lambda k: np.sum(np.where(np.arange(9) < k, TABLE[:9], 0)), k), [1, 0, 0])
+    np.testing.assert_array_equal(ns.map(lambda k: np.sum(ns.array(TABLE)[:k]), k), [1, 0, 0])
+    np.testing.assert_array_equal(ns.map(lambda k: ns.array(TABLE)[(np.arange(10) - k) % 10], k), [np.roll(TABLE, i) for i in k])
+
+
+def test_an_array_that_left_its_step_says_where_it_came_from():
+    kept = []
+
+    def leak(x, h):
+        y = 2 * h  # leak
+        kept[:] = [h, y]
+        return y + x
+
+    ns.scan(leak, np.ones(3), 0.0)
+    line = inspect.getsourcelines(leak)[1] + 1
+    with pytest.raises(ns.errors.EscapedError, match=r"^a traced array of shape \(\) left the step 'leak' \(it was an argument of "
+                       r"the step\)"):
+        kept[0] + 1
+    with pytest.raises(ns.errors.EscapedError, match=rf"'leak' \(it was made at .*test_arrays.py:{line}: y = 2 \* h  # leak\); outside "
+                       r"it stands for no value. Return it as an output of the step"):
+        np.sin(kept[1])
+    ns.grad(lambda w: kept.append(w * 2) or w * 3)(1.0)
+    with pytest.raises(ns.errors.EscapedError, match=r"left the function that was differentiated; .* return the array too \(see has_aux\)"):
+        kept[-1] + 1
+
+
+def test_strict_sees_numbers_that_shape_the_code():
+    half, third, one = 0.5, 1 / 3, np.array(1.0)
+    ns.scan(lambda x, h: 0.5 * h + x + 2, np.ones(3), 0.0, strict=True)
+    for name, step in {"half": lambda x, h: half * h + x, "third": lambda x, h: third * h + x, "one": lambda x, h: one * h + x}.items():
+        with pytest.raises(ns.errors.SpecError, match=f"strict=True, but .* uses what is not among its arguments: {name} "):
+            ns.scan(step, np.ones(3), 0.0, strict=True)
+
+
+def test_methods_with_bounds_and_conditions(mode):
+    x = np.arange(12.0).reshape(4, 3)
+    np.testing.assert_array_equal(ns.map(lambda x: x.compress([True, False, True]), x), x[:, [0, 2]])
+    np.testing.assert_array_equal(ns.map(lambda x: x.clip(max=5), x), x.clip(max=5))
+    np.testing.assert_array_equal(ns.map(lambda x: x.clip(2, 7), x), x.clip(2, 7))
+    with pytest.raises(ns.errors.UnsupportedError, match="np.compress by a traced condition has no fixed shape"):
+        ns.map(lambda x: x.compress(x > 1), x)
+
+
+def test_a_bool_state(mode):
+    for start in (True, np.True_, np.array(True)):
+        out = ns.scan(lambda h: ~h, None, start, n_steps=3)
+        assert out.dtype == bool and out.tolist() == [False, True, False]
+
+
+def test_a_negative_power_of_an_integer(mode):
+    with pytest.raises(ValueError, match=r"^Integers to negative integer powers are not allowed\..*step 1 of"):
+        ns.scan(lambda x, h: 2 ** x + 0 * h, np.array([1, -1]), 0)
+
+
 # ------------------------------------------------------------------------------------------ larger than memory
 LARGE = textwrap.dedent("""
     import resource, sys
