@@ -148,6 +148,7 @@ def test_profile_as_an_option_writes_a_table(mode, capsys):
 
 
 def test_the_picture_of_a_profile(mode, tmp_path):
+    pytest.importorskip("matplotlib")
     figure = ns.profile(ns.grad(loss))(*CELL).plot(tmp_path / "profile.png")
     assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
     assert len(figure.axes) == 3
