@@ -12,6 +12,7 @@ from nscan.grad.check import check_grads
 from nscan.grad.custom import custom_jvp, custom_vjp, grad_clip, grad_scale
 from nscan.grad.higher import Lop, Rop, consider_constant, grad, hvp, jvp, stop_gradient, value_and_grad, vjp
 from nscan.grad.jacobian import gauss_newton_vp, hessian, jacobian
+from nscan.profile import profile
 from nscan.recurrence import accumulate, associative_scan, linear_recurrence
 from nscan.special import log_softmax, logsumexp, one_hot, sigmoid, softmax, softplus
 
@@ -24,6 +25,6 @@ __all__ = [
     "Lop", "Rop", "accumulate", "array", "associative_scan", "check_grads", "cond", "config", "consider_constant",
     "custom_jvp", "custom_vjp", "errors", "explain", "foldl", "foldr", "gauss_newton_vp", "grad", "grad_clip",
     "grad_scale", "hessian", "hvp", "ifelse", "jacobian", "jvp", "linear_recurrence", "log_softmax", "logsumexp",
-    "loop", "map", "one_hot", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient", "until",
-    "value_and_grad", "vjp", "while_loop",
+    "loop", "map", "one_hot", "profile", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient",
+    "until", "value_and_grad", "vjp", "while_loop",
 ]

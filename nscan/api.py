@@ -5,7 +5,7 @@ This module alone knows the targets; it hands the loop row its runner.
 
 import numpy as np
 
-from nscan import edge, errors, ops, spec, step, tree
+from nscan import edge, errors, observe, ops, spec, step, tree, watch
 from nscan.array import as_array, astype
 from nscan.array import traced as indexable
 from nscan.config import config
@@ -15,10 +15,20 @@ from nscan.trace import HOOKS, STATE, Traced, current_step
 
 def run_loops(row, values, params):
     """Run a loop row on real arrays, by the setting ``config.mode``."""
+    if row.name == "cond":
+        return ops.loop.run_cond(params["cond"], values)
+    if row.name == "loop_adjoint":
+        return ops.loop.run_adjoint(values, run_loops, **params)
+    loop = params["loop"]
+    return observe.run(loop, values, _run_plain) if loop.watch else _run_plain(loop, values)
+
+
+def _run_plain(loop, values, seen=None):
+    """Run a loop on real arrays; `seen` is called now and then with the number of steps done."""
     if config.mode == "python":
-        return ops.loop.run_in_python(row, values, params)
-    from nscan.cpu.run import run_compiled
-    return run_compiled(row, values, params)
+        return observe.run_in_python(loop, values, seen)
+    from nscan.cpu.run import run_loop
+    return run_loop(loop, values, seen)
 
 
 HOOKS["runner"] = run_loops
@@ -26,7 +36,7 @@ HOOKS["runner"] = run_loops
 
 # ----------------------------------------------------------------------------------------------------- scan
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, truncate_gradient=-1, go_backwards=False, *,
-         strict=False, name=None, return_list=False, checkpoint="auto"):
+         strict=False, name=None, return_list=False, checkpoint="auto", check_finite=False, progress=False, profile=False):
     """Run a loop whose step is written in NumPy as one compiled kernel.
 
     The result is that of this Python loop::
@@ -73,6 +83,12 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         from which it computes the rest again; a number of states, between which it runs the steps again; a budget in
         bytes like ``"256MB"``, filled by whichever of these runs the fewest steps again; or ``"auto"``, the budget
         ``config.checkpoint_bytes``. The derivatives are the same to the last bit. A loop in a step keeps all or the states.
+    check_finite : bool, default False
+        Raise at the first NaN or infinity in a state or output, of this loop and of its derivatives.
+    progress : bool, default False
+        Show a progress bar; needs tqdm. Of loops inside of others the outermost shows one.
+    profile : bool, default False
+        Write to stderr where the time of the loop went, and of its derivatives when they run; see `profile`.
 
     Returns
     -------
@@ -87,6 +103,10 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         The step does not fit the arguments.
     TracedValueError, UnsupportedError, HiddenStateError
         The step does what a traced step cannot do.
+    NonFiniteError
+        With `check_finite`: something is not finite; the text names step, output and line.
+    MissingPackageError
+        With `progress`: tqdm is not installed.
 
     Notes
     -----
@@ -105,12 +125,14 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
     >>> ns.scan(lambda x, y: 0.5 * y + x, np.array([1.0, 2.0, 3.0]), outputs_info=0.0)
     array([1.  , 2.5 , 4.25])
     """
+    marks = watch.marks(check_finite, progress, profile)
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, name)
-    rows = _scan(fn, parsed, truncate_gradient, strict, True, checkpoint)[0]
+    with watch.reported(profile, parsed.name):
+        rows = _scan(fn, parsed, truncate_gradient, strict, True, checkpoint, marks)[0]
     return list(rows) if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint):
+def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint, marks):
     """Run a parsed call: (rows, final values)."""
     leaves, structures, paths = spec.flat_constants(parsed.constants)
     _check_truncate(truncate_gradient)
@@ -123,7 +145,8 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint):
         return made.call(fn, parsed, rows, states, _nests(constants, structures), stacked)
 
     seqs = _sequence_views(parsed, n)
-    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,), checkpoint=checkpoint)
+    call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,), checkpoint=checkpoint,
+                     watch=marks)
     traced = step.trace_call(call)
     if n is None and not traced.loop.stop:
         raise errors.LengthError(f"nothing says how many steps {parsed.name!r} runs: give sequences, n_steps, or return ns.until")
@@ -240,7 +263,7 @@ def _after(head, initial, middle):
 
 # ---------------------------------------------------------------------------------------------------- loop
 def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, truncate_gradient=-1, name=None,
-         checkpoint="auto"):
+         checkpoint="auto", check_finite=False, progress=False, profile=False):
     """Run a loop in carry style: ``carry, y = fn(carry, x)``.
 
     The result is that of this Python loop::
@@ -274,6 +297,8 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
         Name for messages.
     checkpoint : str or int, default "auto"
         See `scan`.
+    check_finite, progress, profile : bool, default False
+        See `scan`.
 
     Returns
     -------
@@ -299,6 +324,7 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     >>> ys
     array([0., 0., 1., 3.])
     """
+    marks = watch.marks(check_finite, progress, profile)
     name = name or getattr(fn, "__name__", type(fn).__name__)
     x_leaves, x_tree = tree.flatten(xs)
     x_leaves = [spec.as_leaf(x, p) for x, p in zip(x_leaves, tree.paths(x_tree, "xs"))]
@@ -311,15 +337,20 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     spec.check_arity(fn, ["init", "xs", *[f"non_sequences[{k}]" for k in range(len(structures))]])
     result = _LoopResult(fn, name, init_tree, x_tree, structures)
     call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse), functions=(fn,),
-                     checkpoint=checkpoint)
-    traced = step.trace_call(call)
+                     checkpoint=checkpoint, watch=marks)
+    with watch.reported(profile, name):
+        return _run_carry(step.trace_call(call), n, reverse, truncate_gradient, result, x_leaves)
+
+
+def _run_carry(traced, n, reverse, truncate_gradient, result, x_leaves):
+    """Run the traced step of `loop`."""
     if n is None and not traced.loop.stop:
-        raise errors.LengthError(f"nothing says how many steps {name!r} runs: give xs, length, or return ns.until")
+        raise errors.LengthError(f"nothing says how many steps {result.name!r} runs: give xs, length, or return ns.until")
     n = FOREVER if n is None else n
     if reverse and (traced.loop.stop or truncate_gradient != -1):
         return _reversed_loop(traced, n, x_leaves, truncate_gradient, result)
     rows, finals, _ = _run_truncated(traced, n, x_leaves, truncate_gradient)
-    return tree.unflatten(init_tree, finals), tree.unflatten(result.y_tree, rows)
+    return tree.unflatten(result.init_tree, finals), tree.unflatten(result.y_tree, rows)
 
 
 def _reversed_loop(traced, n, xs, truncate, result):
@@ -375,8 +406,7 @@ class _LoopResult:
 
 
 # ------------------------------------------------------------------------------------------- map and folds
-def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=False, *, name=None,
-        checkpoint="auto"):
+def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=False, *, name=None, **options):
     """Apply a function to the rows of sequences; steps are independent and may run in parallel.
 
     Parameters
@@ -391,6 +421,8 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
         As in `scan`.
     name : str, optional
         Name for messages.
+    **options :
+        `checkpoint`, `check_finite`, `progress` and `profile`, as in `scan`.
 
     Returns
     -------
@@ -406,12 +438,11 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
     """
     entries = spec._entries(sequences)
     if all(not isinstance(e, (dict, tuple, list)) or isinstance(e, dict) and set(e) <= {"input", "taps"} for e in entries):
-        return scan(fn, sequences, None, non_sequences, None, truncate_gradient, go_backwards, name=name,
-                    checkpoint=checkpoint)
-    return _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, checkpoint)
+        return scan(fn, sequences, None, non_sequences, None, truncate_gradient, go_backwards, name=name, **options)
+    return _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, options)
 
 
-def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, checkpoint):
+def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name, options):
     """Flatten nests among the sequences of `map`."""
     leaves, structures = [], []
     for nest in entries:
@@ -423,10 +454,11 @@ def _map_nests(fn, entries, non_sequences, truncate_gradient, go_backwards, name
         rows = _nests(list(args[:len(leaves)]), structures)
         return fn(*rows, *args[len(leaves):])
     return scan(flat, leaves, None, non_sequences, None, truncate_gradient, go_backwards,
-                name=name or getattr(fn, "__name__", None), checkpoint=checkpoint)
+                name=name or getattr(fn, "__name__", None), **options)
 
 
-def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, *, name=None, checkpoint="auto"):
+def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, *, name=None, checkpoint="auto",
+           check_finite=False, progress=False, profile=False):
     """Fold rows into an accumulator and keep only its last value.
 
     Parameters
@@ -438,6 +470,8 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
     name : str, optional
         Name for messages.
     checkpoint : str or int, default "auto"
+        See `scan`.
+    check_finite, progress, profile : bool, default False
         See `scan`.
 
     Returns
@@ -455,11 +489,13 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, None, go_backwards, name)
     if len(parsed.states) != parsed.outputs or not parsed.states:
         raise errors.SpecError("each entry of outputs_info of a fold is an accumulator: give its initial value")
-    finals = _scan(fn, parsed, -1, False, False, checkpoint)[1]
+    marks = watch.marks(check_finite, progress, profile)
+    with watch.reported(profile, parsed.name):
+        finals = _scan(fn, parsed, -1, False, False, checkpoint, marks)[1]
     return finals[0] if len(finals) == 1 else tuple(finals)
 
 
-def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpoint="auto"):
+def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None, **options):
     """Fold rows from the first to the last; see `reduce`.
 
     Examples
@@ -469,10 +505,10 @@ def foldl(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpo
     >>> ns.foldl(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
     np.int64(123)
     """
-    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name, checkpoint=checkpoint)
+    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name, **options)
 
 
-def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpoint="auto"):
+def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None, **options):
     """Fold rows from the last to the first; see `reduce`.
 
     Examples
@@ -482,7 +518,7 @@ def foldr(fn, sequences, outputs_info, non_sequences=None, *, name=None, checkpo
     >>> ns.foldr(lambda x, acc: 10 * acc + x, np.array([1, 2, 3]), 0)
     np.int64(321)
     """
-    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name, checkpoint=checkpoint)
+    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name, **options)
 
 
 def array(x, dtype=None):

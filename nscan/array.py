@@ -5,13 +5,15 @@ new value and lets the array (and the base it is a view of) stand for it, so eve
 as in NumPy.
 """
 
+import re
+
 import numpy as np
 
 from nscan import errors
 from nscan.places import is_literal, scipy_caller, user_place
 from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
 from nscan.tape import Lit, locate
-from nscan.trace import CLASS, KINDS, REFUSED, STATE, WEAK, Traced, check_array, current_step
+from nscan.trace import CLASS, KINDS, REFUSED, STATE, WEAK, Traced, check_array, check_dtype, current_step
 
 
 class TracedArray(Traced):
@@ -287,7 +289,24 @@ def traced_value(what, advice, hint=""):
         return errors.UnsupportedError(f"SciPy's {name} works on real arrays only{at}; use " + (
             ours or "SciPy's ufuncs, or NumPy's functions, on traced arrays"))
     hint = f" ({hint})" if hint else ""
-    return errors.TracedValueError(f"{what}{hint} is not possible{at}; {advice}")
+    return errors.TracedValueError(f"{what}{hint} is not possible{at}; {advice}{instead(place)}")
+
+
+# What stands in the user's line, and what to write: NumPy's functions of real arrays do not ask traced arguments.
+INSTEAD = (
+    (r"\bnp\.take\(", "np.take of a real array by traced indices is np.take(ns.array(table), k)"),
+    (r"\bnp\.(arange|zeros|ones|empty|eye)\((?![\d.])", "an array whose size is traced: make the largest one and mask it, "
+     "np.arange(n) < k, or slice a traced array, ns.array(table)[:k]"),
+    (r"\bnp\.(roll|repeat|pad|tile)\(", "a shift or count must be known while tracing; roll by a traced one is "
+     "ns.array(table)[(np.arange(n) - k) % n]"),
+    (r"\brange\(", "a loop over a traced number of steps is ns.scan with n_steps=k, or ns.loop with length=k"),
+    (r"\w\[[^]]*\]\s*[-+*/]?=[^=]", "to write traced values into an array, make it traced first: z = ns.array(z)"),
+)
+
+
+def instead(place):
+    """What to write instead of what stands in a line, as far as it is known; it begins with a semicolon."""
+    return "".join(f"; {text}" for word, text in INSTEAD if place is not None and re.search(word, place.text))
 
 
 CLASS[0] = TracedArray
@@ -351,6 +370,8 @@ def resolve(row, types):
         ufunc = ufunc_of(row.function)
         try:
             dtypes = ufunc.resolve_dtypes((*types, *[None] * ufunc.nout))
+            if any(d.kind == "O" for d in dtypes):  # a comparison of Python numbers alone
+                dtypes = ufunc.resolve_dtypes((*map(np.dtype, types), *[None] * ufunc.nout))
         except TypeError as error:
             names = ", ".join(getattr(t, "name", getattr(t, "__name__", str(t))) for t in types)
             raise errors.DtypeError(f"np.{row.name} is not defined for {names}: {error}") from None
@@ -436,6 +457,8 @@ def astype(x, dtype):
     dtype = np.dtype(dtype)
     if x.dtype == dtype:
         return x
+    if isinstance(x, Traced):
+        check_dtype(dtype, "a traced array cannot have")
     return bind(TABLE["cast"], (x,), {"dtype": dtype})
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nscan import edge, errors, spec, step, tree
+from nscan import edge, errors, spec, step, tree, watch
 from nscan.array import as_array, astype
 from nscan.primitive import TABLE, bind, same_shape, shape_text
 from nscan.step import FOREVER
@@ -10,7 +10,7 @@ from nscan.tape import Cond, Tape, spares
 from nscan.trace import StepTrace, Traced, current_step
 
 
-def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto"):
+def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto", check_finite=False, progress=False, profile=False):
     """Repeat ``carry = body(carry)`` while ``cond(carry)`` holds.
 
     Parameters
@@ -24,6 +24,8 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto"):
         Stop after that many steps in any case.
     checkpoint : str or int, default "auto"
         What to keep for a backward pass; see `scan`.
+    check_finite, progress, profile : bool, default False
+        As in `scan`.
 
     Returns
     -------
@@ -36,6 +38,7 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto"):
     >>> ns.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
     np.int64(192)
     """
+    marks = watch.marks(check_finite, progress, profile)
     limit = spec.steps(max_steps)
     limit = FOREVER if limit is None else limit
     name = getattr(body, "__name__", "body")
@@ -55,15 +58,17 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto"):
         again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
         return news, [], np.logical_not(again)
 
-    traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond), checkpoint=checkpoint))
-    first = [x for c in carries for x in c.values()]
-    start = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
-    start = edge._condition(edge.until(start), name)
-    if isinstance(start, Traced) and start.home.symbolic:
-        n = np.where(start, np.int64(limit), np.int64(0))
-    else:
-        n = limit if bool(start) else 0
-    _, finals, _ = step.run(traced, n, [])
+    with watch.reported(profile, name):
+        traced = step.trace_call(step.Call(flat_step, [], carries, [], [], name, functions=(body, cond), checkpoint=checkpoint,
+                                           watch=marks))
+        first = [x for c in carries for x in c.values()]
+        again = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
+        again = edge._condition(edge.until(again), name)
+        if isinstance(again, Traced) and again.home.symbolic:
+            n = np.where(again, np.int64(limit), np.int64(0))
+        else:
+            n = limit if bool(again) else 0
+        _, finals, _ = step.run(traced, n, [])
     return tree.unflatten(structure, finals)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nscan import errors
-from nscan.array import as_operand
+from nscan.array import as_operand, instead
 from nscan.places import is_users
 from nscan.tape import Where
 from nscan.trace import Traced
@@ -69,6 +69,8 @@ def _translate(error):
     if kind == "TypingError" or "numba" in type(error).__module__:
         return errors.TracedValueError(f"a Numba-compiled function got a traced array{at}; call its Python original: "
                                        "helper.py_func(...)")
+    if isinstance(error, TypeError) and "<traced array" in text:
+        return errors.TracedValueError(f"a real function got a traced array{at} ({text}){instead(place)}")
     if isinstance(error, (TypeError, ValueError)) and ("dtype('O')" in text or "object" in text or "sequence" in text):
         error.add_note(f"nscan: raised while a step was traced{at}. Arrays of traced scalars made by np.array([a, b]) are "
                        "object arrays: use np.stack or ns.array, ns.logsumexp for SciPy's")

@@ -178,6 +178,14 @@ class ChangedError(NscanError, RuntimeError):
     """An array that ``vjp`` still needs was overwritten between the forward and the backward pass."""
 
 
+class NonFiniteError(NscanError, FloatingPointError):
+    """A loop with ``check_finite=True`` computed a NaN or an infinity; the text says where the first one was made."""
+
+
+class MissingPackageError(NscanError, ImportError):
+    """An optional package is needed: tqdm for ``progress=True``, Matplotlib for the picture of a profile."""
+
+
 class GradientCheckError(NscanError, AssertionError):
     """``check_grads`` found a derivative that differs from its numerical value."""
 

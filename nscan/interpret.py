@@ -35,8 +35,11 @@ def run_equations(eqns, env):
         STATE.where = before
 
 
-def evaluate_arrays(tape, args, runner):
-    """Run a tape on real arrays with the eager rule of each row; `runner` runs loops."""
+def evaluate_arrays(tape, args, runner, seen=None):
+    """Run a tape on real arrays with the eager rule of each row; `runner` runs loops.
+
+    Where `seen` is given, it is called with each equation, its operands and its results.
+    """
     env = dict(zip(tape.inputs, args))
     for eqn in tape.eqns:
         ins = [v.value if type(v) is Lit else env[v] for v in eqn.inputs]
@@ -47,7 +50,10 @@ def evaluate_arrays(tape, args, runner):
                 outs = eqn.row.eager(*ins, **eqn.params)
         except RUN_TIME as error:
             raise placed(error, eqn) from None
-        env.update(zip(eqn.outputs, outs if type(outs) is tuple else (outs,)))
+        outs = outs if type(outs) is tuple else (outs,)
+        if seen is not None:
+            seen(eqn, ins, outs)
+        env.update(zip(eqn.outputs, outs))
     return [v.value if type(v) is Lit else env[v] for v in tape.outputs]
 
 
@@ -76,8 +82,11 @@ class Residual:
         return self.arrays[k]
 
 
-def run_loop(loop, values, runner):
-    """Run a loop on real arrays, step by step: the living definition of the loop row."""
+def run_loop(loop, values, runner, watch=None, seen=None):
+    """Run a loop on real arrays, step by step: the living definition of the loop row.
+
+    `watch` is called with the number of steps done after each step, `seen` as in `evaluate_arrays`.
+    """
     n, seqs, states, sums, consts = loop.split_inputs(values)
     n = int(TABLE["step_count"].eager(int(n), *[len(s) for s in seqs], name=loop.name))
     step = loop.step
@@ -90,12 +99,14 @@ def run_loop(loop, values, runner):
         for i in range(n):
             t = n - 1 - i if loop.reverse else i
             try:
-                outs = evaluate_arrays(step, [*[s[t] for s in seqs], *states, *sums, *consts], runner)
+                outs = evaluate_arrays(step, [*[s[t] for s in seqs], *states, *sums, *consts], runner, seen)
             except RUN_TIME as error:
                 raise at_step(error, i, loop.name) from None
             states, sums, new, hidden, stop = loop.split_step_outputs(outs)
             for kept, row in zip(rows, (*new, *hidden)):
                 kept.append(row)
+            if watch is not None:
+                watch(i + 1)
             if stop is not None and bool(stop):
                 done = i + 1
                 break

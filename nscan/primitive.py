@@ -422,10 +422,11 @@ def custom(name, *functions, infer, eager, kind="custom", **rules):
 
 
 def composite(*functions):
-    """Let a Python function, spelled with other NumPy names, stand for NumPy functions."""
+    """Let a Python function, spelled with other NumPy names, stand for NumPy functions; None is one that this NumPy lacks."""
     def enter(function):
         for f in functions:
-            TABLE.add_front(f, function)
+            if f is not None:
+                TABLE.add_front(f, function)
         return function
     return enter
 

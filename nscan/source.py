@@ -168,6 +168,8 @@ def _operands(s):
     """Operands of a statement that is needed for what it does."""
     if s[0] == "store":
         return s[3:5]
+    if s[0] == "tick":
+        return s[1:2]
     return (s[2], *s[3]) if s[0] == "call" else (s[1], *s[4:])
 
 
@@ -203,7 +205,7 @@ def _live_branch(s, used):
 
 def _acts(statements):
     """Whether statements do anything but compute values."""
-    return any(s[0] in ("store", "call", "fail") or any(map(_acts, _bodies(s))) for s in statements)
+    return any(s[0] in ("store", "call", "fail", "tick") or any(map(_acts, _bodies(s))) for s in statements)
 
 
 # -------------------------------------------------------------------------------------------------- printing
@@ -375,6 +377,10 @@ class _Printer:
         self.line(f"if {self.get(condition)}:")
         with self:
             self.line(f"fail({self.status}, i8({REASONS[reason]}), {step}, i8({equation}), {first}, {second})")
+
+    def print_tick(self, address, number):
+        """Print a reading of the clock."""
+        self.line(f"tick({self.get(address)}, i8({number}))")
 
     def integer(self, operand):
         """Return the text of an operand as an int64."""

@@ -1,6 +1,7 @@
 """What a thread knows about its traces: the stack of open ones, whether rules are at work, where equations come from."""
 
 import threading
+import time
 
 
 class _State(threading.local):
@@ -8,6 +9,7 @@ class _State(threading.local):
         self.stack = []
         self.rules = 0
         self.where = None
+        self.profile = None
 
 
 STATE = _State()
@@ -33,3 +35,20 @@ class users_code:
 
     def __exit__(self, *exc):
         STATE.where = self.where
+
+
+class section:
+    """Context: the time inside, but for sections inside of it, belongs to a name in the profile that is being taken, if any."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        if STATE.profile is not None:
+            STATE.profile.enter(self.name, time.perf_counter())
+
+    def __exit__(self, *exc):
+        if STATE.profile is not None:
+            STATE.profile.leave(time.perf_counter())

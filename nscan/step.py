@@ -12,6 +12,7 @@ import numpy as np
 from nscan import checkpoint, errors
 from nscan.array import as_operand, astype
 from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
+from nscan.state import STATE, section
 from nscan.tape import RESIDUAL, Lit, Loop, locate, remember
 from nscan.trace import StepTrace, Traced, check_array, current_step
 
@@ -120,6 +121,8 @@ class Call:
         The user's functions that the step calls.
     checkpoint : str or int
         What to keep for a backward pass.
+    watch : tuple of str
+        See `nscan.tape.Loop`.
     """
 
     step: object
@@ -132,6 +135,7 @@ class Call:
     strict: bool = False
     functions: tuple = ()
     checkpoint: object = "auto"
+    watch: tuple = ()
 
 
 @dataclasses.dataclass
@@ -151,6 +155,11 @@ def trace_call(call):
     -------
     Traced_
     """
+    with section("trace"):
+        return _traced(call)
+
+
+def _traced(call):
     while True:
         before = [c.type for c in call.carries]
         traced, news = _trace_once(call)
@@ -164,7 +173,7 @@ def trace_call(call):
     made = _finish(call, traced, news)
     _check_hidden_state(call, made)
     if call.strict:
-        check_strict(call, made)
+        check_strict(call, made, traced[0].eqns)
     return made
 
 
@@ -225,7 +234,7 @@ def _finish(call, traced, news):
     names = tuple(c.name for c in call.carries for _ in c.initial)
     _check_row_sizes(call, tape, tape.outputs[len(new_states):len(new_states) + len(outs)], outs)
     loop = _loop(tape, len(call.seqs), len(new_states), len(given) + len(captured), len(outs), 0, 0, stop is not None, call.reverse,
-                 call.name, names, checkpoint.parse(call.checkpoint))
+                 call.name, names, checkpoint.parse(call.checkpoint), _watched(call, tape))
     initial = [v for c in call.carries for v in c.values()]
     return Traced_(loop, [*initial, *given, *captured], captured, [x for x, _ in trace.originals])
 
@@ -237,6 +246,23 @@ def _loop(*fields):
     """Return the loop with these fields, the same object every time."""
     found = _LOOPS.get(fields)
     return remember(_LOOPS, fields, Loop(*fields)) if found is None else found
+
+
+def _watched(call, tape):
+    """What is to be seen of a run: what was asked for here, and of loops inside; a progress bar is of the outermost loop."""
+    found = set(call.watch) | ({"profile"} if STATE.profile is not None else set())
+    return tuple(sorted(found | _watched_inside(tape) - {"progress"}))
+
+
+def _watched_inside(tape):
+    """Marks of the loops in a tape, and in the branches in it."""
+    found = set()
+    for eqn in tape.eqns:
+        for part in eqn.params.values():
+            found.update(getattr(part, "watch", ()))
+            if eqn.row.name == "cond":
+                found.update(*[_watched_inside(inner) for inner in part.tapes()])
+    return found
 
 
 def _check_row_sizes(call, tape, rows, outs):
@@ -285,13 +311,17 @@ def _code(function):
     return code or getattr(call, "__code__", None) or id(function)
 
 
-def check_strict(call, made):
+def check_strict(call, made, eqns):
     """Refuse arrays that the step closes over, and numbers that it has as variables, by name."""
     found = []
     for x in made.originals:
         name = next((name for f in call.functions for name, value in _variables(f) if value is x or _same_number(value, x)), None)
         if name is not None or x.shape:
             found.append(f"{name or 'an array'} ({x.dtype}{shape_text(x.shape)})")
+    lits = [v.value for eqn in eqns for v in eqn.inputs if type(v) is Lit]
+    for name, value in dict(variable for f in call.functions for variable in _variables(f)).items():
+        if isinstance(value, (int, float, complex, np.generic, np.ndarray)) and np.ndim(value) == 0 and any(value == x for x in lits):
+            found.append(f"{name} ({value!r})")
     if found:
         raise errors.SpecError(f"strict=True, but {call.name!r} uses what is not among its arguments: {', '.join(found)}; pass "
                                "it among the non_sequences")

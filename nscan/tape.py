@@ -159,6 +159,8 @@ class Loop:
     name : str
         Name of the user's step, for messages.
     state_names : tuple of str
+    watch : tuple of str
+        What the user wants to see of a run: among "finite", "profile", "progress".
     """
 
     step: Tape
@@ -173,6 +175,7 @@ class Loop:
     name: str = "step"
     state_names: tuple = ()
     checkpoint: object = "auto"
+    watch: tuple = ()
     keep: object = None
     partner: object = None
     plain: bool = False
@@ -184,9 +187,10 @@ class Loop:
 
     @functools.cached_property
     def structure(self):
-        """What tells two kernels apart."""
+        """What tells two kernels apart; a loop that is watched has places of its own."""
         return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
-                    self.reverse, self.plain, self.partner.structure if self.partner and not self.hidden else None))
+                    self.reverse, self.plain, self.partner.structure if self.partner and not self.hidden else None,
+                    *((self.watch, places(self.step)) if self.watch else ())))
 
     @functools.cached_property
     def bare(self):
@@ -341,6 +345,15 @@ def shape_key(shape):
         if type(d) is not int:
             return tuple([("v", d.id) if type(d) is Var else d for d in shape])
     return shape
+
+
+def places(tape):
+    """Where each equation of a tape, and of the tapes inside it, was made; hashable."""
+    out = []
+    for eqn in tape.eqns:
+        out.append(eqn.where)
+        out += [places(inner) for part in eqn.params.values() for inner in getattr(part, "tapes", tuple)()]
+    return tuple(out)
 
 
 def operand_key(v):

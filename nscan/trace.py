@@ -17,7 +17,7 @@ from nscan import errors
 from nscan.content import Content
 from nscan.optimise import optimise
 from nscan.places import is_literal, user_place
-from nscan.primitive import _BIND, TABLE, Point
+from nscan.primitive import _BIND, TABLE, Point, shape_text
 from nscan.state import HOOKS, STATE, rules
 from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate, operand_key, params_key, remember, shape_key
 
@@ -265,7 +265,8 @@ class StepTrace(Trace):
         elif isinstance(x, Traced):
             kept = make(x.home, x.node, x.shape, x.dtype, x.value, x.tangent, x.scalar)
         else:
-            content = Content(check_array(x)) if x.flags.writeable else None
+            check_array(x)
+            content = Content(x) if x.flags.writeable else None
             kept = x if content is None or content.copy is None else content.copy
         self.captured.append((kept, var))
         self.originals.append((x, content))
@@ -503,22 +504,30 @@ def current_step():
 
 def escaped(x):
     """Build the error for a traced array that is used after its trace has ended."""
-    made = ""
-    if x.home.symbolic and x.node is not None:
-        place = next((locate(e.where) for e in x.home.eqns if x.node in e.outputs), None)
-        made = f"; it was made at {place}" if place else ""
-    where = f" of {x.home.name!r}" if x.home.name else ""
+    what = f"a traced array of shape {shape_text(x.shape)}"
+    where = f" {x.home.name!r}" if x.home.name else ""
+    if not x.home.symbolic:
+        return errors.EscapedError(f"{what} left the function{where} that was differentiated; what it returns has values: return "
+                                   "the array too (see has_aux) instead of keeping it in a list, an attribute or a global")
+    place = next((locate(e.where) for e in x.home.eqns if x.node in e.outputs), None)
+    made = "it was an argument of the step" if place is None else f"it was made at {place}" + f": {place.text}" * bool(place.text)
     return errors.EscapedError(
-        f"a traced array of shape {x.shape} left the step{where} that made it{made}. "
-        "Return it as an output of the step instead of keeping it in a list, an attribute or a global")
+        f"{what} left the step{where} ({made}); outside it stands for no value. Return it as an output of the step (its "
+        "rows come back stacked) instead of keeping it in a list, an attribute or a global")
 
 
 def check_array(x, name="an array"):
-    """Refuse dtypes that kernels do not know, by name."""
-    dtype = x.dtype
+    """Refuse arrays that kernels cannot read, by name."""
     if isinstance(x, np.ma.MaskedArray):
         raise errors.DtypeError(f"{name} is a masked array; its mask would be lost: pass x.filled(value)")
-    if dtype.kind not in KINDS or dtype.itemsize in REFUSED.get(dtype.kind, ()):
-        raise errors.DtypeError(
-            f"{name} has dtype {dtype}; bool, integers, float32, float64, complex64 and complex128 are known")
+    check_dtype(x.dtype, f"{name} has")
     return x
+
+
+def check_dtype(dtype, what):
+    """Refuse dtypes that kernels do not know; `what` begins the message."""
+    if dtype.kind not in KINDS or dtype.itemsize in REFUSED.get(dtype.kind, ()):
+        raise errors.DtypeError(f"{what} dtype {dtype}; bool, integers, float32, float64, complex64 and complex128 are known")
+    if not dtype.isnative:
+        raise errors.DtypeError(f"{what} dtype {dtype.str!r}, whose bytes are in the order of another kind of host; convert it: "
+                                f"x.astype({dtype.newbyteorder('=').name!r})")

@@ -192,6 +192,10 @@ IGNORES = {
 }
 
 
+if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+    del IGNORES["roll"]  # there np.roll computes with the shift
+
+
 @pytest.mark.parametrize("call", IGNORES.values(), ids=IGNORES)
 def test_does_not_reach_it_but_raises_our_text(call):
     with pytest.raises((TypeError, ValueError)) as caught:

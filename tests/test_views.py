@@ -953,6 +953,8 @@ def as_loop(lib, function, v, m, s, i, j):
 @pytest.mark.parametrize("run", [as_map, as_loop])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_values(run, function):
+    if function is nan_to_num_round_and_clip_are_copies and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("NumPy 2.0 rounds integers without a copy")
     kept = [x.copy() for x in (V, M, S, I, J)]
     got, want = run(ns, function, V, M, S, I, J), run(law, function, V, M, S, I, J)
     assert len(got) == len(want)

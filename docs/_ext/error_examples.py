@@ -153,4 +153,7 @@ def cube(x):
 cube.defvjp(lambda x: (x ** 3, x), lambda x, ct: (2 * x ** 2 * ct,))
 ns.check_grads(cube, (1.5,), order=1)
 """,
+    "NonFiniteError": """
+ns.scan(lambda x, v: np.log(v) - x, np.array([0.0, 1.0, 2.0]), outputs_info=2.0, check_finite=True)
+""",
 }

@@ -27,7 +27,7 @@ from nscan.rewrites import PATTERNS
 from nscan.trace import HOOKS, Traced
 
 FILE = "example.py"
-NO_EXAMPLE = ("NscanError", "KernelError", "StateTypeError")
+NO_EXAMPLE = ("NscanError", "KernelError", "StateTypeError", "MissingPackageError")
 
 
 # ------------------------------------------------------------------------------------------------- helpers

@@ -13,6 +13,7 @@ from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
 from nscan.plan.affine import BLOCK as POWERS
 from nscan.plan.memory import prepare
+from nscan.state import section
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
 CAPACITY = 64
@@ -75,7 +76,7 @@ class Kernel:
     @functools.cached_property
     def moving(self):
         """What changes from call to call: a list of (position in the block of numbers, key)."""
-        kinds = ("address", "stride", "workspace", "shared", "steps", "partial", "counter")
+        kinds = ("address", "stride", "workspace", "shared", "steps", "partial", "counter", "clock")
         return [(k, key) for k, key in enumerate(self.program.keys) if key[0] in kinds]
 
     @functools.cached_property
@@ -103,7 +104,8 @@ def kernel_of(loop):
     """Return the kernel of a loop: planned and compiled once for each structure."""
     kernel = plan_of(loop)
     if kernel.function is None:
-        kernel.address = build.build(kernel.program.text, host_features()).kernel.address
+        with section("compile"):
+            kernel.address = build.build(kernel.program.text, host_features()).kernel.address
         kernel.function = PROTOTYPE(kernel.address)
     return kernel
 
@@ -113,7 +115,8 @@ def plan_of(loop):
     key = loop.structure
     found = _KERNELS.get(key)
     if found is None:
-        found = _KERNELS[key] = planned(loop)
+        with section("plan"):
+            found = _KERNELS[key] = planned(loop)
     return found
 
 
@@ -173,7 +176,8 @@ def lay_out(kernel, capacity):
         totals[slot.shared] += -(-slot.itemsize * max(slot.least, math.prod(map(size_of, slot.sizes))) // 64) * 64
     part, shared = totals[0] + 64, totals[1]
     fixed = {"size": lambda k: program.sizes[k], "number": lambda k: program.numbers[k], "slot": lambda k: offsets[k],
-             "function": library.address, "lapack": library.lapack_address, "capacity": lambda *_: capacity, "part": lambda: part}
+             "function": library.address, "lapack": library.lapack_address, "capacity": lambda *_: capacity, "part": lambda: part,
+             "clock size": lambda: 8 * (1 + len(program.marks))}
     template = np.zeros(len(program.keys) + 1, np.int64)
     for k, key in enumerate(program.keys):
         if key[0] in fixed:

@@ -5,6 +5,8 @@ that grows by a fixed step from lane to lane stays a scalar with that step, so t
 load where the step is the size of an element. The step of caller's arrays is known only at run time; such
 loads test it. Lanes beyond the end of a loop are masked. Nothing carries fast-math flags.
 
+Pointers are typed where llvmlite 0.44 wants them typed; newer ones print them all as ``ptr``.
+
 The only file that touches ``numba.core``: `kernel_body` is called while Numba compiles a kernel file.
 """
 
@@ -448,9 +450,9 @@ class Printer:
             name = f"llvm.masked.load.{type_name(kind)}.p0"
             found = self.module.globals.get(name)
             if found is None:
-                found = ir.Function(self.module, ir.FunctionType(kind, [ir.PointerType(), I32, self.mask.type, kind]), name)
+                found = ir.Function(self.module, ir.FunctionType(kind, [kind.as_pointer(), I32, self.mask.type, kind]), name)
             zero = ir.Constant(kind, [0] * kind.count)
-            pointer = self.b.inttoptr(base, ir.PointerType())
+            pointer = self.b.inttoptr(base, kind.as_pointer())
             return self.b.call(found, [pointer, ir.Constant(I32, size), self.mask, zero])
         return self.by_mask(kind, plain, masked)
 
@@ -466,7 +468,7 @@ class Printer:
         """Load lanes from addresses of their own."""
         kind = ir.VectorType(memory_type(dtype), self.lanes)
         addresses = self.vector(at, None)
-        pointers = self.b.inttoptr(addresses, ir.VectorType(ir.PointerType(), self.lanes))
+        pointers = self.b.inttoptr(addresses, ir.VectorType(kind.element.as_pointer(), self.lanes))
         name = f"llvm.masked.gather.{type_name(kind)}.v{self.lanes}p0"
         found = self.module.globals.get(name)
         mask = self.mask
@@ -500,16 +502,16 @@ class Printer:
             name = f"llvm.masked.store.{type_name(x.type)}.p0"
             found = self.module.globals.get(name)
             if found is None:
-                kind = ir.FunctionType(ir.VoidType(), [x.type, ir.PointerType(), I32, self.mask.type])
+                kind = ir.FunctionType(ir.VoidType(), [x.type, x.type.as_pointer(), I32, self.mask.type])
                 found = ir.Function(self.module, kind, name)
-            self.b.call(found, [x, self.b.inttoptr(base, ir.PointerType()), ir.Constant(I32, size), self.mask])
+            self.b.call(found, [x, self.b.inttoptr(base, x.type.as_pointer()), ir.Constant(I32, size), self.mask])
         self.by_mask(None, plain, masked)
 
     def scatter(self, x, at, size):
         """Store lanes to addresses of their own; a later lane wins where two meet."""
         if not self.is_vector(at):
             at = Affine(at, ir.Constant(I64, 0))
-        pointers = self.b.inttoptr(self.vector(at, None), ir.VectorType(ir.PointerType(), self.lanes))
+        pointers = self.b.inttoptr(self.vector(at, None), ir.VectorType(x.type.element.as_pointer(), self.lanes))
         name = f"llvm.masked.scatter.{type_name(x.type)}.v{self.lanes}p0"
         found = self.module.globals.get(name)
         if found is None:
@@ -708,6 +710,25 @@ class Printer:
             numbers = [self.in_lane(x, lane) for x in numbers]
             code = ir.Constant(I64, REASONS[reason])
             b.call(fail_function(self.module), [self.status, code, numbers[0], ir.Constant(I64, equation), *numbers[1:], lane])
+
+    def print_tick(self, address, number):
+        """Read the clock and add the time since it was read last to a counter."""
+        b = self.b
+        clock = b.inttoptr(self.get(address), I64.as_pointer())
+        now = self.clock()
+        if number >= 0:
+            counter = b.gep(clock, [ir.Constant(I64, 1 + number)], source_etype=I64)
+            passed = b.sub(now, b.load(clock, typ=I64))
+            b.store(b.add(b.load(counter, typ=I64), passed), counter)
+        b.store(now, clock)
+
+    def clock(self):
+        """Ticks of the host's counter; on ARM of the virtual timer, since programs may not read the other one."""
+        kind = ir.FunctionType(I64, [])
+        if "aarch64" in self.module.triple or "arm64" in self.module.triple:
+            return self.b.asm(kind, "mrs $0, cntvct_el0", "=r", [], side_effect=True)
+        function = self.module.globals.get("llvm.readcyclecounter") or ir.Function(self.module, kind, "llvm.readcyclecounter")
+        return self.b.call(function, [])
 
     def in_lane(self, x, lane):
         """The int64 of one lane of a value."""

@@ -1,14 +1,16 @@
 """Run loop rows on the CPU: fill numbers into a kernel's block, call it, collect what it made."""
 
+import time
+
 import numpy as np
 
 from nscan import errors
 from nscan.cpu import launch
 from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.interpret import Residual
-from nscan.ops.loop import run_adjoint, run_cond
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
+from nscan.state import STATE, section
 from nscan.tape import locate
 
 # A part of the lanes or steps is worth at least WORTH multiplications.
@@ -17,30 +19,30 @@ WORTH, MAX_PARTS = 1 << 21, 64
 GROW = 1 << 10
 
 
-def run_compiled(row, values, params):
-    """Run a loop row on real arrays with compiled kernels."""
-    if row.name == "loop":
-        return run_loop(params["loop"], values)
-    if row.name == "cond":
-        return run_cond(params["cond"], values)
-    return run_adjoint(values, run_compiled, **params)
+def run_loop(loop, values, watch=None):
+    """Run a loop on real arrays.
 
-
-def run_loop(loop, values):
-    """Run a loop on real arrays."""
+    Parameters
+    ----------
+    loop : Loop
+    values : list
+        Operands of the loop equation.
+    watch : callable, optional
+        Called now and then with the number of steps done.
+    """
     from nscan.cpu import segments
     n = int(values[0])
     if n and any(type(v) is segments.SegmentRow for v in values):
-        return segments.backward(loop, n, values[1:])
+        return segments.backward(loop, n, values[1:], watch)
     arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     if n == 0:
         return no_steps(loop, arrays)
     if loop.hidden and loop.keep == "segments":
-        return segments.forward(loop, n, arrays)
-    return run_kernel(loop, n, arrays)
+        return segments.forward(loop, n, arrays, watch)
+    return run_kernel(loop, n, arrays, watch=watch)
 
 
-def run_kernel(loop, n, arrays, marks=None, limit=None):
+def run_kernel(loop, n, arrays, marks=None, limit=None, watch=None):
     """Run a loop by its kernel.
 
     Parameters
@@ -49,11 +51,13 @@ def run_kernel(loop, n, arrays, marks=None, limit=None):
         What keeps states on the way (see `LoopRun.finish`).
     limit : int, optional
         A loop of unknown length that needs room for more rows is given up: None is returned.
+    watch : callable, optional
+        See `run_loop`.
     """
     kernel = kernel_of(loop)
     arrays = reordered(kernel, loop, arrays)
     while True:
-        run = LoopRun(loop, kernel, n, arrays, limit and min(n, GROW, limit))
+        run = LoopRun(loop, kernel, n, arrays, limit and min(n, GROW, limit), watch=watch)
         word = run.finish(marks, limit)
         if word is None:
             return run.results()
@@ -124,10 +128,13 @@ class LoopRun:
         Operands in the order of the kernel.
     room : int, optional
         Rows that there is room for; a run with less room than steps is started for a part of them by `restart`.
+    watch : callable, optional
+        See `run_loop`.
     """
 
-    def __init__(self, loop, kernel, n, arrays, room=None):
+    def __init__(self, loop, kernel, n, arrays, room=None, watch=None):
         self.loop, self.kernel, self.n, self.arrays, self.layout = loop, kernel, n, arrays, kernel.layout
+        self.watch = watch
         self.room = room or (min(n, GROW) if loop.stop else n)
         self.parts, by_lanes = divide(kernel, self.room if loop.stop else n)
         # By how many rows arrays begin later than those of all steps, by their number; they may change between calls.
@@ -141,6 +148,7 @@ class LoopRun:
         self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
         self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
         self.counter = np.zeros(len(self.parts), np.int64)
+        self.clock = np.zeros((len(self.parts), 1 + len(kernel.program.marks)), np.int64)
 
     def _lead(self, count):
         """Put initial values before the first of some number of rows where the plan says so."""
@@ -209,8 +217,26 @@ class LoopRun:
         work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
         run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
                          once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
-        launch.run_watched(run)
+        with section("kernels"):
+            begin = time.perf_counter()
+            launch.run_watched(run, None if self.watch is None else lambda: self.watch(self._done(run)))
+            seconds = time.perf_counter() - begin
+        if kernel.program.marks and STATE.profile is not None:
+            steps = min(self.steps, stop) - start if self.loop.stop else stop - start
+            STATE.profile.add_run(self.loop, steps, seconds, times_of(kernel, self.clock, seconds), bool(fresh))
+            self.clock[:, 1:] = 0
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
+
+    def _done(self, run):
+        """Steps that are done: of all parts together where they split the steps, on average where they split lanes."""
+        first, last = int(self.parts[0, 0]), int(self.parts[-1, 0])
+        return first + int(run.control[1:].sum() if last > first else run.control[1:].mean())
+
+    @property
+    def steps(self):
+        """Number of steps that ran."""
+        count = int(self.counter[0])
+        return (~count if count < 0 else count) if self.loop.stop else self.n
 
     def _grow(self):
         """Make room for more rows behind those there are."""
@@ -249,6 +275,8 @@ class LoopRun:
                 block[k] = self.n
             elif kind == "counter":
                 block[k] = self.counter.ctypes.data
+            elif kind == "clock":
+                block[k] = self.clock.ctypes.data
             else:
                 block[k] = self.distances[key[1] - first_sum]
         return block
@@ -272,8 +300,7 @@ class LoopRun:
 
     def results(self):
         """Outputs in the order of the loop equation."""
-        count = int(self.counter[0])
-        return arranged(self.loop, self.rows(), self.totals(), (~count if count < 0 else count) if self.loop.stop else self.n)
+        return arranged(self.loop, self.rows(), self.totals(), self.steps)
 
 
 def partial_sums(kernel, types, count, by_lanes):
@@ -326,4 +353,16 @@ def failure(loop, word):
         message += f", at {place}: {place.text}" if place.text else f", at {place}"
     out = kind(message)
     out.placed = True
+    return out
+
+
+def times_of(kernel, clock, seconds):
+    """Divide the time of a run by the ticks of its clocks: a list of (stage, place or None, seconds)."""
+    ticks = clock[:, 1:].sum(axis=0)
+    unit = seconds / max(1, int(ticks.sum()))
+    out = []
+    for mark, count in zip(kernel.program.marks, ticks.tolist()):
+        total = sum(work for _, work in mark.shares)
+        shares = mark.shares if total else ((None, 1),)
+        out += [(mark.stage, None if q is None else locate(q.where), count * unit * work / (total or 1)) for q, work in shares]
     return out

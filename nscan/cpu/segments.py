@@ -106,7 +106,7 @@ class _OpenMarks(_Marks):
             super().keep(run, done)
 
 
-def forward(loop, n, arrays):
+def forward(loop, n, arrays, watch=None):
     """Run a loop with hidden rows; what it returns for these is a `Segments`.
 
     Parameters
@@ -116,17 +116,19 @@ def forward(loop, n, arrays):
         Number of steps, or the largest number of them.
     arrays : list of ndarray
         Its operands.
+    watch : callable, optional
+        See `nscan.cpu.run.run_loop`.
     """
     again, live = again_loop(loop)
     plan = plan_of_steps(loop, None if loop.stop else n)
     if loop.stop:
-        outs = runs.run_kernel(loop, n, arrays, limit=plan.whole) if plan.whole else None
+        outs = runs.run_kernel(loop, n, arrays, limit=plan.whole, watch=watch) if plan.whole else None
         if outs is not None:
             return outs
         marks = _OpenMarks(plan)
     else:
         marks = _Marks(plan.starts[i] for i in plan.kept[1:])
-    outs = runs.run_kernel(loop.bare, n, arrays, marks)
+    outs = runs.run_kernel(loop.bare, n, arrays, marks, watch=watch)
     if loop.stop:
         plan = plan.closed(int(outs[-1]))
     first = arrays[loop.seqs:loop.seqs + loop.states]
@@ -219,7 +221,7 @@ class SegmentRow:
         return np.asarray(self.residual.arrays[self.index], dtype)
 
 
-def backward(loop, n, operands):
+def backward(loop, n, operands, watch=None):
     """Run a backward loop some of whose sequences are `SegmentRow`, segment by segment."""
     rows = {k: x for k, x in enumerate(operands) if type(x) is SegmentRow}
     residual = next(iter(rows.values())).residual
@@ -228,7 +230,7 @@ def backward(loop, n, operands):
     grain = dataclasses.replace(residual.plan.grain, backward=grid(kernel))
     residual = Segments(residual.loop, residual.operands, dataclasses.replace(residual.plan, grain=grain), residual.kept)
     while True:
-        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays))
+        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays), watch=watch)
         word, hi = None, n
         for lo, hi, values, first_row in residual.segments():
             if lo < hi:

@@ -5,6 +5,7 @@ import dataclasses
 from nscan.grad.flow import deciding_operands, only_decides, operand_flow
 from nscan.interpret import evaluate
 from nscan.primitive import TABLE, bind, full
+from nscan.state import section
 from nscan.tape import Loop, remember
 from nscan.trace import StepTrace, TangentTrace, Traced, make
 
@@ -87,7 +88,8 @@ def joint_loop(loop, active):
         _, seqs, states, _, consts = loop.split_inputs(active)
         moving = list(states)
         while True:
-            tape, extra, rows, news = _joint_step(loop, seqs, moving, consts)
+            with section("trace"):
+                tape, extra, rows, news = _joint_step(loop, seqs, moving, consts)
             grown = [a or b for a, b in zip(moving, news)]
             if grown == moving:
                 break

@@ -136,8 +136,8 @@ def vjp(f, *args, has_aux=False):
         outs, out_structure = tree.flatten(result)
         outs = [_scalar(as_array(x)) for x in outs]
         out_vars = [trace.var_of(_synced(x)) if isinstance(x, Traced) and x.home is trace else None for x in outs]
-        aux = tree.map_leaves(lambda x: _lower(x, trace), aux)
-    out_values = [_lower(x, trace) for x in outs]
+        aux = tree.map_leaves(lambda x: _given(x, trace), aux)
+    out_values = [_given(x, trace) for x in outs]
     samples = [_Sample(v) for v in values]
 
     def pull(ct):
@@ -168,6 +168,14 @@ def _synced(x):
     if x.base is not None:
         x.sync()
     return x
+
+
+def _given(x, trace):
+    """Return the value of a result as an array of the caller's, who may write to it: a copy of what rules read yet."""
+    value = _lower(x, trace)
+    if not isinstance(value, np.ndarray) or not value.ndim or x is value:
+        return value
+    return value if any(x.node in q.outputs for q in trace.eqns if q.row.kind == "loop") else np.array(value)
 
 
 def _lower(x, trace):

@@ -17,6 +17,7 @@ from nscan.grad.forward import only_arrays
 from nscan.grad.reverse import backward, is_float, literal_or, spread_active, total
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
+from nscan.state import section
 from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var, remember, uses
 from nscan.trace import StepTrace, Traced, rules
 
@@ -87,7 +88,8 @@ def adjoint_of(loop, active, with_ct):
         whole = None if all(with_ct) else adjoint_of(loop, active, (True,) * len(with_ct))
         # The loop of `whole` is an equal one, perhaps of an earlier trace: what is kept are its Vars.
         base = loop.bare if whole is None else whole.forward.bare
-        found = remember(_ADJOINTS, key, _Builder(base, active, with_ct).build(whole))
+        with section("trace"):
+            found = remember(_ADJOINTS, key, _Builder(base, active, with_ct).build(whole))
     return found
 
 
@@ -137,7 +139,7 @@ class _Builder:
         hidden = tuple(k for k, v in enumerate(kept) if v in used.places)
         back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts) + len(extra),
                     sum(v in self.wanted for v in self.seq_vars), sum(v in self.wanted for v in self.const_vars),
-                    reverse=not loop.reverse, name=f"adjoint of {loop.name}")
+                    reverse=not loop.reverse, name=f"adjoint of {loop.name}", watch=loop.watch)
         if loop.keep == "states":
             given = adjoint_of(loop.keeping("all"), self.active, self.with_ct)
             back = dataclasses.replace(back, partner=given.backward)

@@ -211,13 +211,13 @@ def vecdot(x1, x2, axis=-1):
     return np.sum(terms, axis=axis, dtype=terms.dtype)
 
 
-@composite(np.matvec)
+@composite(getattr(np, "matvec", None))  # NumPy 2.2
 def matvec(x1, x2):
     """Matrix times vector, batched."""
     return np.matmul(x1, as_array(x2)[..., None])[..., 0]
 
 
-@composite(np.vecmat)
+@composite(getattr(np, "vecmat", None))  # NumPy 2.2
 def vecmat(x1, x2):
     """Conjugated vector times matrix, batched."""
     return np.matmul(np.conj(as_array(x1))[..., None, :], x2)[..., 0, :]

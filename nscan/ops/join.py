@@ -162,7 +162,7 @@ for _name, _axis in (("hsplit", 1), ("vsplit", 0), ("dsplit", 2)):
     composite(getattr(np, _name))(_along)
 
 
-@composite(np.unstack)
+@composite(getattr(np, "unstack", None))  # NumPy 2.1
 def unstack(x, /, *, axis=0):
     """Split into slices along an axis."""
     return tuple(np.moveaxis(x, axis, 0)[k] for k in range(x.shape[axis]))

@@ -10,8 +10,8 @@ FRONT_OPERATORS["power"] = power
 FRONT_OPERATORS["divmod"] = divmod_
 
 SAME = ("sum", "prod", "max", "min", "mean", "std", "var", "all", "any", "argmax", "argmin", "cumsum", "cumprod", "ravel",
-        "squeeze", "swapaxes", "diagonal", "trace", "repeat", "clip", "round", "dot", "take", "argsort", "searchsorted",
-        "conj", "copy", "put", "choose", "compress")
+        "squeeze", "swapaxes", "diagonal", "trace", "repeat", "round", "dot", "take", "argsort", "searchsorted",
+        "conj", "copy", "put", "choose")
 UNARY = {name for name, x in vars(np).items() if isinstance(x, np.ufunc) and x.nin == 1}
 
 
@@ -55,6 +55,16 @@ def fill(self, value):
     self[...] = value
 
 
+def compress(self, condition, axis=None, out=None):
+    """Do the same as ``np.compress``."""
+    return np.compress(condition, self, axis, out)
+
+
+def clip(self, min=None, max=None, out=None):
+    """Do the same as ``np.clip``."""
+    return np.clip(self, min, max, out=out)
+
+
 def flatten(self, order="C"):
     """Flatten into a copy."""
     return np.copy(np.ravel(self, order))
@@ -85,6 +95,7 @@ def nonzero(self):
 
 
 for _function, _name in ((reshape, "reshape"), (transpose, "transpose"), (cast, "astype"), (fill, "fill"), (flatten, "flatten"),
+                         (compress, "compress"), (clip, "clip"),
                          (sort, "sort"), (conjugate, "conjugate"), (view, "view"), (nonzero, "nonzero")):
     setattr(TracedArray, _name, _function)
 

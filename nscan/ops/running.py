@@ -131,7 +131,7 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return _running("cumprod", a, axis, dtype or _sum_dtype(a.dtype), out)
 
 
-@composite(np.cumulative_sum)
+@composite(getattr(np, "cumulative_sum", None))  # NumPy 2.1
 def cumulative_sum(x, /, *, axis=None, dtype=None, out=None, include_initial=False):
     """Add up, perhaps with a 0 in front."""
     (axis,) = axes_of(x, axis)
@@ -139,7 +139,7 @@ def cumulative_sum(x, /, *, axis=None, dtype=None, out=None, include_initial=Fal
     return np.concatenate([np.zeros_like(_cut(y, axis, slice(0, 1))), y], axis=axis) if include_initial else y
 
 
-@composite(np.cumulative_prod)
+@composite(getattr(np, "cumulative_prod", None))  # NumPy 2.1
 def cumulative_prod(x, /, *, axis=None, dtype=None, out=None, include_initial=False):
     """Multiply up, perhaps with a 1 in front."""
     (axis,) = axes_of(x, axis)

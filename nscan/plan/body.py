@@ -12,7 +12,7 @@ from nscan.plan.folds import points_of
 from nscan.plan.kinds import WEIGHTS, Statement, is_aligned, same_region, sources, special_kind, vector_width
 from nscan.plan.nests import Nest
 from nscan.plan.storage import Place, Rows, block_rows, find_place, retyped, workspace
-from nscan.tape import RESIDUAL, Eqn, Var
+from nscan.tape import RESIDUAL, Eqn, Lit, Var
 
 STORE_FROM = 10
 
@@ -294,7 +294,22 @@ class Body:
                 self._emit_nest(live)
             else:
                 EMITTERS[kind](self, live[0])
+            self.e.clock.ran(self.e, self._behind(live))
         self.emitted.update(s.v for s in group if s.into is None or s.kind == "dot")
+
+    def _behind(self, group):
+        """Equations that are computed by statements: their own, and virtual ones that are read through."""
+        found = dict.fromkeys(s.eqn for s in group if s.eqn is not None)
+        stack = [x for s in group for x in (sources(s.eqn) if s.eqn is not None else [s.v])]
+        while stack:
+            x = stack.pop()
+            how = None if type(x) is Lit or x in self.mine else self.e.define.get(x)
+            if type(how) is tuple and how[0] == "alias":
+                stack.append(how[1])
+            elif type(how) is tuple and how[0] == "eqn" and how[1] not in found:
+                found[how[1]] = None
+                stack += sources(how[1])
+        return found
 
     def _emit_scalar(self, s):
         e = self.e

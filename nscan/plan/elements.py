@@ -10,6 +10,7 @@ imaginary part.
 from nscan import errors
 from nscan.plan import scalar
 from nscan.plan.axes import ONE
+from nscan.plan.clock import NoClock
 from nscan.plan.program import I64, ZERO, Const
 from nscan.plan.rules import RULES
 from nscan.plan.scalar import code
@@ -51,6 +52,8 @@ class Elements:
         Equation to the Panels of its constant operand.
     lane : AxisClass or None
         The axis that is split between threads; its size is that of the part at hand.
+    clock : Clock or NoClock
+        Sets marks for a profile.
     """
 
     def __init__(self, b, axes, params):
@@ -63,6 +66,7 @@ class Elements:
         self.time = self.span = self.lane = None
         self.product_bytes = 64
         self.panels, self.outers, self.buffers, self.strips = {}, (), {}, True
+        self.clock = NoClock()
 
     # ----------------------------------------------------------------------------------------- sizes
     def size(self, c):

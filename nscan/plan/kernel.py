@@ -15,6 +15,7 @@ import numpy as np
 from nscan.plan import dots, scalar, special
 from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.body import Body, copy
+from nscan.plan.clock import Clock, NoClock
 from nscan.plan.dots import plan_panels
 from nscan.plan.elements import Elements
 from nscan.plan.kinds import special_kind
@@ -68,6 +69,8 @@ class Program:
         Steps after a whole number of which a run may pause without a change of rounding.
     step_bytes : int
         Bytes that the terms of sums which are added up block by block read in a step.
+    marks : tuple of Mark
+        Counters of the clock, in order; empty unless the loop is profiled.
     """
 
     once: tuple
@@ -89,6 +92,7 @@ class Program:
     work: int
     pace: int
     step_bytes: int
+    marks: tuple = ()
 
     @property
     def text(self):
@@ -127,6 +131,7 @@ class _Planner:
         self.lane = find_lane(self.axes, loop)
         self.axes.unroll(self.lane)
         self.params = Params()
+        self.clock = Clock(self.axes) if "profile" in loop.watch else NoClock()
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
@@ -165,6 +170,7 @@ class _Planner:
         b = Builder()
         e = Elements(b, self.axes, self.params)
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
+        e.clock = self.clock
         e.lane, e.product_bytes, e.outers, e.strips = self.lane, self.product_bytes, self.stages.outers, self.strips
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
@@ -319,7 +325,7 @@ def plan(loop, features=(), powers=True):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages))
+                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), tuple(p.clock.marks))
 
 
 def _term_bytes(stages):
@@ -332,7 +338,9 @@ def _term_bytes(stages):
 def _once(p):
     part = _Part(p)
     if p.once:
+        p.clock.begin(part.e, "once")
         _invariant(part)
+        p.clock.mark(part.e)
     return part.statements()
 
 
@@ -349,11 +357,13 @@ def _invariant(part):
 def _start(p):
     part = _Part(p)
     e = part.e
+    p.clock.begin(e, "once")
     if not p.once:
         _invariant(part)
     part.store_carried(part.steps.start(p.states, p.sums))
     if part.count is not None:
         e.store(part.count, (), (e.b.const(0),))
+    p.clock.mark(e)
     return part.statements()
 
 
@@ -362,14 +372,17 @@ def _block(p):
     e, b, stages, steps = part.e, part.e.b, p.stages, part.steps
     lo, hi = b.op("arg", I64, b.const(0)), b.op("arg", I64, b.const(1))
     part.define_invariant()
+    p.clock.begin(e, "pre")
     if stages.from_pre:
         _batch(part, stages.pre, dict(zip(stages.from_pre, part.pre)), (), (lo, hi))
+        p.clock.mark(e)
     for v, rows in zip(stages.from_pre, part.pre):
         e.define[v] = rows
     if steps.states or stages.core or stages.core_terms or any(r is not None for r in steps.rows) or stages.from_core:
         kept = [(v, rows) for v, rows in zip(stages.from_core, part.core) if rows.slot[0] == "work"]
         before = None if part.count is None else e.load(part.count, ())[0]
         steps.powers = p.powers
+        p.clock.begin(e, "core")
         values, done = steps.run(lo, hi, part.load_carried(), kept, before)
         p.pace = steps.pace
         part.store_carried(values)
@@ -377,8 +390,11 @@ def _block(p):
             done = scalar.op(b, "select", steps.stopped, b.op("not", I64, done), done)
             running = b.op("ge", "b1", before, b.const(0))
             e.store(part.count, (), (scalar.op(b, "select", running, done, before),))
+        p.clock.mark(e)
     if stages.post or stages.post_terms:
+        p.clock.begin(e, "post")
         _post(part, lo, hi)
+        p.clock.mark(e)
     return part.statements()
 
 
@@ -415,6 +431,7 @@ def _end(p):
     part = _Part(p)
     e = part.e
     part.define_invariant()
+    p.clock.begin(e, "once")
     n = e.b.op("arg", I64, e.b.const(1))
     if part.count is not None:
         count = e.load(part.count, ())[0]
@@ -424,6 +441,7 @@ def _end(p):
         e.define[v] = how
         if not (type(how) is Place and how.slot == home.slot):
             store_value(e, v, home)
+    p.clock.mark(e)
     return part.statements()
 
 

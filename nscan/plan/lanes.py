@@ -141,23 +141,28 @@ def work_of_step(axes, loop):
 def _work(axes, tape):
     total, places = 0, set(tape.inputs)
     for q in tape.eqns:
-        size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
-        if q.row.name == "contract":
-            labels = {**dict(zip(q.params["la"], q.inputs[0].shape)), **dict(zip(q.params["lb"], q.inputs[1].shape))}
-            total += int(np.prod([d for d in labels.values() if type(d) is int])) // 4
-        elif q.row.kind == "loop":
-            inner = next((t for value in q.params.values() for t in getattr(value, "tapes", tuple)()), None)
-            n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
-            total += (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
-        elif is_virtual(q):
-            continue
-        elif q.row.name in ("index_update", "index_add") and q.inputs[0] in places:
-            # What is written to in place costs what is written.
+        written = q.row.name in ("index_update", "index_add") and q.inputs[0] in places
+        if written:
             places.update(q.outputs)
-            total += int(np.prod([d if type(d) is int else 16 for d in result_shape(q.params["spec"], q.inputs[0].shape, q.inputs[2:])]))
-        else:
-            total += size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
+        total += work_of(axes, q, written)
     return total
+
+
+def work_of(axes, q, in_place=False):
+    """Rough cost of an equation, in multiplications; what is written to in place costs what is written."""
+    if is_virtual(q):
+        return 0
+    if in_place:
+        return int(np.prod([d if type(d) is int else 16 for d in result_shape(q.params["spec"], q.inputs[0].shape, q.inputs[2:])]))
+    if q.row.name == "contract":
+        labels = {**dict(zip(q.params["la"], q.inputs[0].shape)), **dict(zip(q.params["lb"], q.inputs[1].shape))}
+        return int(np.prod([d for d in labels.values() if type(d) is int])) // 4
+    if q.row.kind == "loop":
+        inner = next((t for value in q.params.values() for t in getattr(value, "tapes", tuple)()), None)
+        n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
+        return (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
+    size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
+    return size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
 
 
 def is_virtual(q):
@@ -183,4 +188,4 @@ def lane_block(e_axes, loop, c):
     return -(-block // 16) * 16 if block > 16 else 16 if widest < 256 else block
 
 
-__all__ = ["find_lane", "lane_block", "work_of_step"]
+__all__ = ["find_lane", "lane_block", "work_of", "work_of_step"]

@@ -278,7 +278,8 @@ class Steps:
         alive = b.op("lt", "b1", lo, hi)
         if count is not None:
             alive = b.op("and", "b1", alive, b.op("ge", "b1", count, b.const(0)))
-        with b.repeat(alive, (lo, b.const(False, "b1"), *carried), written) as loop:
+        with (b.repeat(alive, (lo, b.const(False, "b1"), *carried), written) as loop,
+              self.e.clock.body(self.e, self.n, self.is_outer)):
             t = loop.carried[0]
             new, stop = self.step(t, loop.carried[2:], kept)
             after = b.add(t, b.const(1))
@@ -290,7 +291,7 @@ class Steps:
 
     def _plain(self, lo, hi, carried, kept, written):
         """Emit the loop step by step; return what is carried."""
-        with self.e.b.range(lo, hi, carries=carried, written=written) as loop:
+        with self.e.b.range(lo, hi, carries=carried, written=written) as loop, self.e.clock.body(self.e, self.n, self.is_outer):
             loop.again(self.step(loop.index, loop.carried, kept)[0])
         return loop.results
 
@@ -430,7 +431,8 @@ def emit_cond(body, s):
         for v, out in zip(eqn.outputs, tape.outputs):
             if v in places:
                 dest.setdefault(out, []).append(places[v])
-        Body(e, tape.eqns, dest, keep=tape.outputs).emit()
+        with e.clock.branch(e):
+            Body(e, tape.eqns, dest, keep=tape.outputs).emit()
         parts = [part for v, out in zip(eqn.outputs, tape.outputs) if v not in places for p in register_points(v)
                  for part in e.elem(out, tuple(b.const(int(i)) for i in p))]
         branches.append((b.close(), parts))

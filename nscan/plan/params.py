@@ -15,6 +15,8 @@ key                          number
 ("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
 ("lapack", name, k)          address of the LAPACK routine k of a helper
+("clock",)                   address of the clock of the first part (only in a profile)
+("clock size",)              bytes of the clock of a part
 ("counter",)                 address of the steps done by each part, for loops that stop by themselves
 ("steps",)                   number of steps of the outermost loop
 ("block",)                   largest number of steps of a block (sizes of slots only)

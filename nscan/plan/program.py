@@ -16,6 +16,8 @@ statement                                           meaning
 ("while", carries, body, yields)                    repeat while the first carried value (a b1) is true
 ("call", name, results, args)                       a library routine (BLAS, LAPACK, helpers) by address
 ("fail", condition, reason, equation, step, a, b)   record the first failure, with two numbers for the message
+("tick", address, k)                                add the time since the last tick to counter k of the clock at an
+                                                    address (k = -1: to none)
 ==================================================  =====================================================
 
 Values are numbered; an operand is a number, or a constant ``("c", dtype, value)``. Addresses are int64 values.
