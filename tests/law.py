@@ -84,7 +84,7 @@ class Sequence:
         self.offered = max(0, len(self.array) - (max(0, *self.taps) - self.lo))
 
     def rows(self, i, go_backwards, lengths):
-        """Return the rows of all taps for iteration `i`; with lengths each lane has its own last step."""
+        """Return the rows of all taps for iteration `i`; with lengths each lane goes back from its own last step."""
         if self.offered == 0:  # no step can run: only shapes and dtypes are looked at
             return [np.zeros(self.array.shape[1:], self.array.dtype) for _ in self.taps]
         t = i if not go_backwards else (self.offered if lengths is None else lengths) - 1 - i
@@ -166,8 +166,14 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
     if not 0 <= n <= offered or lengths is not None and not np.all((lengths >= 0) & (lengths <= n)):
         raise ValueError(f"n_steps is {n}, lengths {lengths}; the sequences offer {offered} steps")
 
+    def seen(row, i):  # a lane that has ended sees what the longest one sees; what the step returns there is dropped
+        if lengths is None or np.ndim(row) == 0 or np.all(i < lengths):
+            return row
+        return choose(i < lengths, row, np.broadcast_to(row[np.argmax(lengths)], np.shape(row)))
+
     def call(i, windows):  # hands over copies: arrays, or a NumPy scalar for a 0-d row
-        args = [row for s in sequences for row in s.rows(i, go_backwards, lengths)]
+        args = [seen(row, i) for s in sequences for row in s.rows(i, go_backwards, lengths)]
+        windows = [w and [a if type(a) is Weak else seen(a, i) for a in w] for w in windows]
         args += [w[tap] for s, w in zip(states, windows, strict=False) if s for tap in s.taps]
         return split(fn(*[a if type(a) is Weak else np.array(a)[()] for a in args], *constants))
 
@@ -178,12 +184,17 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
     first = [s and s.window() for s in states]
     stacked, windows = [[] for _ in states], list(first)
     for i in itertools.count() if n == np.inf else range(n):
-        if reset is not None:
-            again = np.asarray(reset)[n - 1 - i if go_backwards else i]
+        live = True if lengths is None else i < lengths
+        if not np.any(live):
+            stacked = [rows + [np.zeros_like(x)] for rows, x in zip(stacked, like, strict=True)]
+            continue
+        if reset is not None:  # a flag belongs to a row of the sequences
+            t = i if not go_backwards else (n if lengths is None else np.maximum(lengths, i + 1)) - 1 - i
+            by_lane = np.ndim(t) and np.ndim(reset) == 2
+            again = np.asarray(reset)[(t, np.arange(len(lengths))) if by_lane else t] & live
             windows = [w and [choose(again, a, b) for a, b in zip(f, w, strict=True)]
                        for f, w in zip(first, windows, strict=True)]
         outputs, stop = call(i, windows)
-        live = True if lengths is None else i < lengths
         for j, (value, wanted) in enumerate(zip(outputs, like, strict=True)):
             value = np.asarray(value, wanted.dtype)[()]
             if np.shape(value) != wanted.shape:
