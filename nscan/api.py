@@ -156,10 +156,10 @@ def _scan_lanes(parsed, truncate, strict, options, made, parts):
     flat_step, carries, leaves, paths, functions, checkpoint = parts
     executed, back = options.executed(), parsed.go_backwards
     seqs = [options.rows(s.array, t - s.low, s.offered, back, executed) for s in parsed.sequences for t in s.taps]
-    initial = [c.initial for c in carries]
-    more, names = options.constants(initial)
-    call = step.Call(options.wrapped(flat_step, initial), [*seqs, *options.sequences(back, executed)], carries, [*leaves, *more],
-                     [*paths, *names], parsed.name, strict=strict, functions=functions,
+    depths = [len(c.initial) for c in carries]
+    more, names = options.constants([c.initial for c in carries])
+    call = step.Call(options.wrapped(flat_step, depths), [*seqs, *options.sequences(back, executed)], carries, [*leaves, *more],
+                     [*paths, *names], parsed.name, strict=strict, functions=functions, before=options.before(depths),
                      checkpoint=checkpoint)
     traced = step.trace_call(call)
     options.check_loop(traced.loop)

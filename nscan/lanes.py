@@ -65,30 +65,37 @@ class Lanes:
         row = np.maximum(self.lengths - 1 - _numbers(executed)[:, None], 0) + first
         return array[row, np.arange(self.count)] if len(array.shape) > 1 else array[row]
 
-    def wrapped(self, flat_step, initial):
-        """Return a flat step that holds still where a lane has ended, and starts again where it is reset.
+    def before(self, depths):
+        """Return what sets states back: ``before(rows, states, constants)`` gives the earlier values that a step sees."""
+        if self.reset is None:
+            return None
 
-        Its further sequences are `sequences`, its further constants `constants`. `initial` holds for each carry its
-        values as given.
+        def before(rows, states, constants):
+            end = len(constants) - (2 if self.lengths is not None else 0)
+            again = rows[-1]
+            if self.lengths is not None:
+                again = again & bind(TABLE["live"], (rows[-2], constants[end]))
+            return [_select(again, x, h) for x, h in zip(constants[end - sum(depths):end], states)]
+        return before
+
+    def wrapped(self, flat_step, depths):
+        """Return a flat step that holds still where a lane has ended.
+
+        Its further sequences are `sequences`, its further constants `constants`; `depths` holds for each carry the
+        number of its earlier values.
         """
-        depths = [len(values) for values in initial]
+        ended, flags = self.lengths is not None, self.reset is not None
+        more = 2 * ended + flags * sum(depths)
 
         def step(rows, states, constants):
-            own = len(rows) - (self.lengths is not None) - (self.reset is not None)
-            rows, extra = rows[:own], rows[own:]
-            own = len(constants) - (2 if self.lengths is not None else 0) - (sum(depths) if self.reset is not None else 0)
-            constants, more = constants[:own], constants[own:]
-            held = states
-            if self.reset is not None:
-                firsts, more = more[:sum(depths)], more[sum(depths):]
-                states = [_select(extra[-1], x, h) for x, h in zip(firsts, states)]
-            if self.lengths is None:
-                return flat_step(rows, states, constants)
-            live = bind(TABLE["live"], (extra[0], more[0]))
-            rows, states = ([_select(live, x, x[more[1]]) if self._has_lanes(x) else x for x in part] for part in (rows, states))
-            news, outs, stop = flat_step(rows, states, constants)
-            heads = [held[sum(depths[:k])] for k in range(len(news))]
-            return ([_held(live, new, h) if self._has_lanes(h) else new for new, h in zip(news, heads)],
+            own = rows[:len(rows) - ended - flags], constants[:len(constants) - more]
+            if not ended:
+                return flat_step(own[0], states, own[1])
+            live = bind(TABLE["live"], (rows[len(own[0])], constants[-2]))
+            seen = [[_select(live, x, x[constants[-1]]) if self._has_lanes(x) else x for x in part] for part in (own[0], states)]
+            news, outs, stop = flat_step(*seen, own[1])
+            newest = [states[sum(depths[:k])] for k in range(len(news))]
+            return ([_held(live, new, h) if self._has_lanes(h) else new for new, h in zip(news, newest)],
                     [_select(live, y, np.zeros((), y.dtype)) if self._has_lanes(y) else y for y in outs], stop)
         return step
 
@@ -136,7 +143,7 @@ def _numbers(n):
 
 
 def _select(mask, new, old):
-    """Choose along the first axis; a weak number stays weak."""
+    """Choose along the first axis; a weak number stays weak, and what has no axis yet stays as it is."""
     if mask.shape:
         ndim = max(len(getattr(x, "shape", ())) for x in (new, old))
         if not ndim:

@@ -120,6 +120,8 @@ class Call:
         The user's functions that the step calls.
     checkpoint : str or int
         What to keep for a backward pass.
+    before : callable or None
+        ``before(seq_rows, state_values, constants)`` gives the earlier values that the step starts from, and hands on.
     """
 
     step: object
@@ -132,6 +134,7 @@ class Call:
     strict: bool = False
     functions: tuple = ()
     checkpoint: object = "auto"
+    before: object = None
 
 
 @dataclasses.dataclass
@@ -189,9 +192,11 @@ def _trace_once(call):
                 x = trace.new_input(carry.shape, carry.dtype)
                 x.weak = carry.weak
                 states.append(x)
+        constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
+        if call.before is not None:
+            states = call.before(rows, states, constants)
         # What the step writes to its rows ends with the step: earlier values move on as they came.
         kept = [trace.handle(x.node) for x in states]
-        constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
         news, outs, stop = call.step(rows, states, constants)
         return (trace, kept, outs, stop), news
 
@@ -272,7 +277,8 @@ def _check_hidden_state(call, made):
     if again.loop.key != made.loop.key or not all(_equal(a, b) for a, b in zip(made.captured, again.captured)):
         raise errors.HiddenStateError(
             f"{call.name!r} gives other numbers when it is called again (np.random, a counter, a clock); the step is traced "
-            "once, so its first draw would be repeated: draw before the loop and pass the draws as a sequence")
+            "once, so its first draw would be repeated: use ns.random with a key and the number of the step, or draw before the "
+            "loop and pass the draws as a sequence")
     remember(_SEEN, seen, True)
 
 

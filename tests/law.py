@@ -154,8 +154,11 @@ def choose(mask, new, old):
 
 
 @np.errstate(all="ignore")
-def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True):
-    """Run a loop; return the stacked rows of each output, and the final value of each (None for a row)."""
+def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True, reset_to=None):
+    """Run a loop; return the stacked rows of each output, and the final value of each (None for a row).
+
+    `reset_to` is what a reset goes back to, where the loop starts elsewhere; like outputs_info.
+    """
     sequences = [Sequence(entry) for entry in entries(sequences)]
     states = [None if entry is None else State(entry) for entry in entries(outputs_info)]
     constants = walk(lambda a: np.broadcast_to(a, a.shape) if isinstance(a, np.ndarray) else a,  # read-only
@@ -183,6 +186,9 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
     like = [np.asarray(value, s and s.dtype) for s, value in zip(states, outputs, strict=True)]
     first = [s and s.window() for s in states]
     stacked, windows = [[] for _ in states], list(first)
+    if reset_to is not None:
+        first = [s and [np.broadcast_to(row, s.shape) for row in State(entry).window()]
+                 for s, entry in itertools.zip_longest(states, reset_to)]
     for i in itertools.count() if n == np.inf else range(n):
         live = True if lengths is None else i < lengths
         if not np.any(live):
@@ -209,9 +215,9 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
 
 
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, go_backwards=False,
-         return_list=False, lengths=None, reset=None):
+         return_list=False, lengths=None, reset=None, reset_to=None):
     """Return the rows that the step returned, stacked: one array for each output."""
-    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset)
+    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, reset_to=reset_to)
     return rows if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 
