@@ -21,7 +21,7 @@ RUNGS = (
      "The rows, by family."),
     ("calls", ("edge", "spec", "step", "lanes", "control"),
      "From a user's call to a loop equation."),
-    ("derivatives", ("grad.higher", "grad.custom", "grad.jacobian", "grad.check", "special"),
+    ("derivatives", ("grad.higher", "grad.custom", "grad.jacobian", "grad.check", "special", "random"),
      "Functions that users call: derivatives of functions, and a few functions of arrays."),
     ("plan", ("plan", "plan.*"),
      "From a loop equation to a loop program."),
