@@ -34,6 +34,8 @@ class Run:
         Of the same function.
     parts : ndarray of int64, shape (n, 4)
         step0, step1, lane0, lane1 of each part.
+    groups : list of ndarray of int64
+        Numbers of the parts that may run at the same time; groups run one after another. By default all parts.
     each : int
         Steps of a block.
     status : ndarray of int64, shape (n, 8)
@@ -63,8 +65,11 @@ class Run:
     lanes: int = 0
     control: np.ndarray = None
     work: int = 0
+    groups: list = None
 
     def __post_init__(self):
+        if self.groups is None:
+            self.groups = [np.arange(len(self.parts))]
         if self.control is None:
             self.control = np.zeros(1 + len(self.parts), np.int64)
 
@@ -106,9 +111,10 @@ def put_word(context, address, value):
 
 
 @njit(parallel=True, cache=True, nogil=True)
-def drive(kernel, parts, each, fresh, status, control, block):
-    """Run all parts, each in blocks of steps; arguments as in `Run`, arrays but `parts` by address."""
-    for p in prange(parts.shape[0]):
+def drive(kernel, parts, group, each, fresh, status, control, block):
+    """Run the parts of a group, each in blocks of steps; arguments as in `Run`, most arrays by address."""
+    for k in prange(group.shape[0]):
+        p = group[k]
         first, last = parts[p, 0], parts[p, 1]
         at = first
         word = status + 64 * p
@@ -125,7 +131,9 @@ def drive(kernel, parts, each, fresh, status, control, block):
 def drive_serially(run):
     """Do the same without threads of Numba."""
     status, control, block = run.addresses
-    for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
+    parts = run.parts.tolist()
+    for p in (int(p) for group in run.groups for p in group):
+        first, last, lane0, lane1 = parts[p]
         at = first
         while True:
             stop = min(last, at + run.each)
@@ -149,7 +157,8 @@ def run_parts(run):
             return
     if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
         try:
-            drive(run.address, run.parts, run.each, int(run.fresh), *run.addresses)
+            for group in run.groups:
+                drive(run.address, run.parts, group, run.each, int(run.fresh), *run.addresses)
         finally:
             _LOCK.release()
     else:

@@ -1,5 +1,7 @@
 """Run loop rows on the CPU: fill numbers into a kernel's block, call it, collect what it made."""
 
+import math
+
 import numpy as np
 
 from nscan import errors
@@ -9,10 +11,13 @@ from nscan.interpret import Residual
 from nscan.ops.loop import run_adjoint, run_cond
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
+from nscan.plan.scatter import colours
 from nscan.tape import locate
 
 # A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
+# Room for copies of a sum, one for each part. Where they would need more, and the plan allows it, parts share one array.
+COPY_BYTES = 1 << 22
 # A loop of unknown length runs this far at first, with room for as many rows; both double.
 GROW = 1 << 10
 
@@ -138,7 +143,8 @@ class LoopRun:
         self.whole = [self._row_array(k, shape, dtype) for k, (shape, dtype) in enumerate(rows)]
         self._lead(self.room)
         self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
-        self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
+        self.groups = None
+        self.sums, self.distances = self._sums(finals[states:], by_lanes)
         self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
         self.counter = np.zeros(len(self.parts), np.int64)
 
@@ -163,6 +169,17 @@ class LoopRun:
         """Array of a row, with an initial value before the first one where the plan says so."""
         program = self.kernel.program
         return None if k in program.before else np.empty((self.room + (k in program.led), *shape), dtype)
+
+    def _sums(self, types, by_lanes):
+        """Room for sums; where parts share an array, find out which of them may run at the same time."""
+        loop, program, count = self.kernel.loop, self.kernel.program, len(self.parts)
+        size = {k: count * np.dtype(types[k][1]).itemsize * math.prod(types[k][0]) for k in program.scatters}
+        shared = {k: eqns for k, eqns in program.scatters.items() if count > 1 and not by_lanes and size[k] > COPY_BYTES}
+        if shared:
+            found = colours(loop, shared, self.arrays, self.parts[:, :2].tolist())
+            self.groups = [np.array(group, np.int64) for group in found]
+        initial = self.arrays[loop.seqs + loop.states:]
+        return partial_sums(self.kernel, types, count, by_lanes, {k: initial[k] for k in shared})
 
     def rows(self):
         """Return the rows proper; some are views of others, one step before."""
@@ -208,7 +225,7 @@ class LoopRun:
         status = np.zeros((len(parts), 8), np.int64)
         work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
         run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
-                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
+                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work, groups=self.groups)
         launch.run_watched(run)
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
 
@@ -266,7 +283,7 @@ class LoopRun:
 
     def totals(self):
         """States and sums after the last step that has run, in the order of the caller."""
-        sums = [add_parts(s) if d else s for s, d in zip(self.sums, self.distances)]
+        sums = [add_parts(s) if d > 0 else s for s, d in zip(self.sums, self.distances)]
         totals = [*self.lasts, *sums]
         return [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
 
@@ -276,10 +293,14 @@ class LoopRun:
         return arranged(self.loop, self.rows(), self.totals(), (~count if count < 0 else count) if self.loop.stop else self.n)
 
 
-def partial_sums(kernel, types, count, by_lanes):
-    """Room for sums: one for each part, unless parts write to different lanes of it."""
+def partial_sums(kernel, types, count, by_lanes, shared):
+    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
     sums, distances = [], []
     for k, (shape, dtype) in enumerate(types):
+        if k in shared:
+            sums.append(np.array(shared[k], dtype, order="C"))
+            distances.append(-1)
+            continue
         whole = count == 1 or by_lanes and k in kernel.program.lane_sums
         sums.append(np.empty(shape if whole else (count, *shape), dtype))
         distances.append(0 if whole else sums[-1].nbytes // count)

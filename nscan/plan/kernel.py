@@ -22,6 +22,7 @@ from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder, live, program_text
+from nscan.plan.scatter import find_scatters
 from nscan.plan.stages import split
 from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
 from nscan.plan.strips import make_panels
@@ -66,6 +67,8 @@ class Program:
         Rough cost of a step (all lanes), in multiplications.
     step_bytes : int
         Bytes that the terms of sums which are added up block by block read in a step.
+    scatters : dict
+        Sums that are only added to at indexed places: number to equations.
     """
 
     once: tuple
@@ -86,6 +89,7 @@ class Program:
     before: dict
     work: int
     step_bytes: int
+    scatters: dict
 
     @property
     def text(self):
@@ -127,6 +131,8 @@ class _Planner:
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
+        alone = not loop.states and not loop.stop
+        self.scatters = find_scatters([*self.stages.core_terms, *self.stages.post_terms]) if alone else {}
         self.once = not any(self.lane in self.axes.get(v) for q in self.stages.invariant for v in q.outputs)
         self.products = self._products()
         self.led = self._led()
@@ -193,10 +199,16 @@ class _Planner:
         return self.whole(e, v, ("out", k), self.params.get(e.b, ("address", len(self.inputs) - 1 + k)))
 
     def partial(self, e, k, v):
-        """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives."""
+        """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives (or add to one array)."""
         place = self.out(e, k, v)
-        distance = self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
+        distance = self.distance(e, k)
+        if k - len(self.states) in self.scatters:
+            distance = scalar.largest(e.b, distance, e.b.const(0))
         return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(e.b.op("arg", I64, e.b.const(4)), distance)))
+
+    def distance(self, e, k):
+        """Bytes between the parts of a final value; -1 where all parts add to one array that the caller has started."""
+        return self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
 
     def by_step(self, e, place):
         """Rows of a place whose first axis is the step."""
@@ -226,7 +238,8 @@ class _Part:
         self.homes = [p.out(e, first + k, v) for k, v in enumerate(p.finals[:len(p.states)])]
         self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
         led = {j: p.state_vars[i] for j, i in p.led.items()}
-        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
+        started = {k: e.b.op("lt", "b1", p.distance(e, len(p.states) + k), e.b.const(0)) for k in p.scatters}
+        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led, started)
         self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
         e.panels = self._panels(n)
         self.pre = [block_rows(e, v) for v in stages.from_pre]
@@ -313,7 +326,7 @@ def plan(loop, features=()):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), _term_bytes(p.stages))
+                   p.led, p.before, work_of_step(p.axes, loop), _term_bytes(p.stages), p.scatters)
 
 
 def _term_bytes(stages):
