@@ -188,12 +188,12 @@ def _type(x):
 
 def _explain(seen):
     """Plan a loop that was run, and describe the plan in numbers."""
-    from nscan.cpu import run
+    from nscan.cpu import launch, run
     loop, operands, steps, calls = seen
     kernel = _kernel(loop)
     parts = len(run.divide(kernel, steps)[0]) if steps else 0
     return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.block,
-                         kernel.layout.shared + parts * kernel.layout.workspace, residual_bytes(kernel, steps))
+                         kernel.layout.shared + launch.rooms(parts) * kernel.layout.workspace, residual_bytes(kernel, steps))
 
 
 def _kernel(loop):

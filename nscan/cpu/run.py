@@ -1,6 +1,7 @@
 """Run loop rows on the CPU: fill numbers into a kernel's block, call it, collect what it made."""
 
 import math
+import mmap
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from nscan.tape import locate
 WORTH, MAX_PARTS = 1 << 21, 64
 # Room for copies of a sum, one for each part. Where they would need more, and the plan allows it, parts share one array.
 COPY_BYTES = 1 << 22
+# A workspace from this size on is mapped page by page.
+PAGED_BYTES = 1 << 21
 # A loop of unknown length runs this far at first, with room for as many rows; both double.
 GROW = 1 << 10
 
@@ -145,7 +148,9 @@ class LoopRun:
         self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
         self.groups = None
         self.sums, self.distances = self._sums(finals[states:], by_lanes)
-        self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
+        # Parts of steps run to their end at once; parts of lanes may pause, and go on with what they left.
+        self.rooms = launch.rooms(len(self.parts)) if self._by_steps else len(self.parts)
+        self.workspace = memory(self.layout.shared + self.layout.workspace * self.rooms + 64)
         self.counter = np.zeros(len(self.parts), np.int64)
 
     def _lead(self, count):
@@ -225,7 +230,8 @@ class LoopRun:
         status = np.zeros((len(parts), 8), np.int64)
         work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
         run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
-                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work, groups=self.groups)
+                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work, groups=self.groups,
+                         rooms=self.rooms)
         launch.run_watched(run)
         return min((w for w in status.tolist() if w[0]), key=lambda w: (w[1], w[2]), default=None)
 
@@ -293,6 +299,15 @@ class LoopRun:
         return arranged(self.loop, self.rows(), self.totals(), (~count if count < 0 else count) if self.loop.stop else self.n)
 
 
+def memory(size):
+    """Return room for a number of bytes.
+
+    Buffers of windows are laid out for the largest window, and little of them is touched; NumPy asks for huge pages
+    for such an array, and would take all of it.
+    """
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else np.empty(size, np.uint8)
+
+
 def partial_sums(kernel, types, count, by_lanes, shared):
     """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
     sums, distances = [], []
@@ -320,7 +335,7 @@ def arranged(loop, outs, lasts, done):
     if loop.stop:
         outs = [o if len(o) == done else o[:done].copy() for o in outs]
     rows, hidden = outs[:loop.rows], outs[loop.rows:]
-    result = [*rows, *[x[()] for x in lasts]]
+    result = [*rows, *[x if x.ndim else x[()] for x in lasts]]
     if loop.stop:
         result.append(np.int64(done))
     if loop.hidden:

@@ -24,7 +24,7 @@ from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder, live, program_text
 from nscan.plan.scatter import find_scatters
 from nscan.plan.stages import split
-from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
+from nscan.plan.storage import Place, Rows, block_rows, part_number, row_major, workspace
 from nscan.plan.strips import make_panels
 from nscan.tape import Var
 
@@ -202,12 +202,12 @@ class _Planner:
         """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives (or add to one array)."""
         place = self.out(e, k, v)
         distance = self.distance(e, k)
-        if k - len(self.states) in self.scatters:
+        if k - len(self.rows) - len(self.states) in self.scatters:
             distance = scalar.largest(e.b, distance, e.b.const(0))
-        return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(e.b.op("arg", I64, e.b.const(4)), distance)))
+        return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(part_number(e.b), distance)))
 
     def distance(self, e, k):
-        """Bytes between the parts of a final value; -1 where all parts add to one array that the caller has started."""
+        """Bytes between the parts of output k; -1 where all parts add to one array that the caller has started."""
         return self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
 
     def by_step(self, e, place):
@@ -238,7 +238,7 @@ class _Part:
         self.homes = [p.out(e, first + k, v) for k, v in enumerate(p.finals[:len(p.states)])]
         self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
         led = {j: p.state_vars[i] for j, i in p.led.items()}
-        started = {k: e.b.op("lt", "b1", p.distance(e, len(p.states) + k), e.b.const(0)) for k in p.scatters}
+        started = {k: e.b.op("lt", "b1", p.distance(e, first + len(p.states) + k), e.b.const(0)) for k in p.scatters}
         self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led, started)
         self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
         e.panels = self._panels(n)
@@ -266,7 +266,7 @@ class _Part:
     def _counter(self):
         """Where a loop that may stop by itself counts: the steps done, as ``~steps`` once it has stopped."""
         b = self.e.b
-        address = b.add(self.p.params.get(b, ("counter",)), b.mul(b.op("arg", I64, b.const(4)), b.const(8)))
+        address = b.add(self.p.params.get(b, ("counter",)), b.mul(part_number(b), b.const(8)))
         return Place(("out", "count"), address, (), INT)
 
     def _core_rows(self, v):
