@@ -1,12 +1,10 @@
 """Cost of an indexed write in a loop: it is that of what is written, not that of the state.
 
 A loop of 100,000 steps reads one entry of its state and overwrites it. Its time with a state of a million entries is
-divided by that with a hundred, forward and with the gradient. It is the time in kernels; what is done once for each state, whatever the number of
-steps (copies of the initial value and of its cotangent), is measured by a loop of one step and subtracted. The entries
-are visited in order, strided, or at random; the last is bound by the memory of the machine, so the same loop by hand in Numba
-stands beside it.
-
-Run it: ``python -m benchmarks.indexed_writes``.
+divided by that with a hundred, forward and with the gradient. It is the time in kernels; what is done once for each
+state, whatever the number of steps (copies of the initial value and of its cotangent), is measured by a loop of one
+step and subtracted. The entries are visited in order, strided, or at random; the last is bound by the memory of the
+machine, so the same loop by hand in Numba stands beside it. Run it: ``python -m benchmarks.indexed_writes``.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from nscan import errors
+from nscan import errors, random
 from nscan.api import array, foldl, foldr, loop, map, reduce, scan
 from nscan.config import config
 from nscan.control import cond, ifelse, while_loop
@@ -25,6 +25,6 @@ __all__ = [
     "Lop", "Rop", "accumulate", "array", "associative_scan", "check_grads", "cond", "config", "consider_constant",
     "custom_jvp", "custom_vjp", "errors", "explain", "foldl", "foldr", "gauss_newton_vp", "grad", "grad_clip",
     "grad_scale", "hessian", "hvp", "ifelse", "jacobian", "jvp", "linear_recurrence", "log_softmax", "logsumexp",
-    "loop", "map", "one_hot", "profile", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient",
+    "loop", "map", "one_hot", "profile", "random", "reduce", "scan", "sigmoid", "softmax", "softplus", "stop_gradient",
     "until", "value_and_grad", "vjp", "while_loop",
 ]

@@ -5,7 +5,7 @@ This module alone knows the targets; it hands the loop row its runner.
 
 import numpy as np
 
-from nscan import edge, errors, observe, ops, spec, step, tree, watch
+from nscan import edge, errors, lanes, observe, ops, spec, step, tree, watch
 from nscan.array import as_array, astype
 from nscan.array import traced as indexable
 from nscan.config import config
@@ -36,7 +36,8 @@ HOOKS["runner"] = run_loops
 
 # ----------------------------------------------------------------------------------------------------- scan
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, truncate_gradient=-1, go_backwards=False, *,
-         strict=False, name=None, return_list=False, checkpoint="auto", check_finite=False, progress=False, profile=False):
+         strict=False, name=None, return_list=False, checkpoint="auto", lengths=None, reset=None, check_finite=False,
+         progress=False, profile=False):
     """Run a loop whose step is written in NumPy as one compiled kernel.
 
     The result is that of this Python loop::
@@ -83,6 +84,14 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         from which it computes the rest again; a number of states, between which it runs the steps again; a budget in
         bytes like ``"256MB"``, filled by whichever of these runs the fewest steps again; or ``"auto"``, the budget
         ``config.checkpoint_bytes``. The derivatives are the same to the last bit. A loop in a step keeps all or the states.
+    lengths : array_like of int, shape (B,), optional
+        Number of steps of each of B lanes, at most that of the loop. Sequences have shape (n, B, ...), states and
+        rows a first axis B, and no lane depends on another. Lane b runs its first ``lengths[b]`` steps (with
+        `go_backwards` from its own last row); its later rows are 0, its state stays. What lies beyond the end of
+        a lane is never read, and nothing runs after the end of the longest one.
+    reset : array_like of bool, shape (n,) or (n, B), optional
+        Where it is true the step sees the initial state (all taps) instead of the one before, so no derivative
+        passes. Flags belong to the rows of the sequences. Neither option combines with `until`.
     check_finite : bool, default False
         Raise at the first NaN or infinity in a state or output, of this loop and of its derivatives.
     progress : bool, default False
@@ -124,16 +133,21 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
     >>> import nscan as ns
     >>> ns.scan(lambda x, y: 0.5 * y + x, np.array([1.0, 2.0, 3.0]), outputs_info=0.0)
     array([1.  , 2.5 , 4.25])
+    >>> ns.scan(lambda x, y: y + x, np.ones((3, 2)), outputs_info=np.zeros(2), lengths=[1, 3])
+    array([[1., 1.],
+           [0., 2.],
+           [0., 3.]])
     """
     marks = watch.marks(check_finite, progress, profile)
     parsed = spec.parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, name)
+    lane_options = lanes.parse_lanes(lengths, reset, spec.number_of_steps(parsed), parsed.sequences)
     with watch.reported(profile, parsed.name):
-        rows = _scan(fn, parsed, truncate_gradient, strict, True, checkpoint, marks)[0]
+        rows = _scan(fn, parsed, truncate_gradient, strict, True, checkpoint, marks, lane_options)[0]
     return list(rows) if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint, marks):
-    """Run a parsed call: (rows, final values)."""
+def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint, marks, options=None):
+    """Run a parsed call, perhaps with lanes: (rows, final values)."""
     leaves, structures, paths = spec.flat_constants(parsed.constants)
     _check_truncate(truncate_gradient)
     n = spec.number_of_steps(parsed)
@@ -144,6 +158,9 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint, marks):
     def flat_step(rows, states, constants):
         return made.call(fn, parsed, rows, states, _nests(constants, structures), stacked)
 
+    if options is not None:
+        return _scan_lanes(parsed, truncate_gradient, strict, options, made,
+                           (flat_step, carries, leaves, paths, (fn,), checkpoint, marks))
     seqs = _sequence_views(parsed, n)
     call = step.Call(flat_step, seqs, carries, leaves, paths, parsed.name, strict=strict, functions=(fn,), checkpoint=checkpoint,
                      watch=marks)
@@ -156,6 +173,22 @@ def _scan(fn, parsed, truncate_gradient, strict, stacked, checkpoint, marks):
     if stacked:
         return [rows[k] for k in range(made.count)], tops
     return rows, [tops.get(k) for k in range(made.count)]
+
+
+def _scan_lanes(parsed, truncate, strict, options, made, parts):
+    """Run a parsed call with `lengths` or `reset`."""
+    flat_step, carries, leaves, paths, functions, checkpoint, marks = parts
+    executed, back = options.executed(), parsed.go_backwards
+    seqs = [options.rows(s.array, t - s.low, s.offered, back, executed) for s in parsed.sequences for t in s.taps]
+    depths = [len(c.initial) for c in carries]
+    more, names = options.constants([c.initial for c in carries])
+    call = step.Call(options.wrapped(flat_step, depths), [*seqs, *options.sequences(back, executed)], carries, [*leaves, *more],
+                     [*paths, *names], parsed.name, strict=strict, functions=functions, before=options.before(depths),
+                     checkpoint=checkpoint, watch=marks)
+    traced = step.trace_call(call)
+    options.check_loop(traced.loop)
+    rows, finals, _ = _run_truncated(traced, executed, call.seqs, truncate, options.steps)
+    return [options.padded([rows[k]], executed)[0] for k in range(made.count)], _tops(parsed, finals)
 
 
 def _nests(leaves, structures):
@@ -234,8 +267,8 @@ def _check_truncate(k):
         raise errors.SpecError(f"truncate_gradient must be -1 or at least 1, got {k!r}")
 
 
-def _run_truncated(traced, n, seqs, truncate):
-    """Run a loop; with `truncate` its first steps stand in stop_gradient."""
+def _run_truncated(traced, n, seqs, truncate, total=None):
+    """Run a loop; with `truncate` its first steps stand in stop_gradient: all but the last ones of `total` (of n)."""
     from nscan.grad.higher import is_differentiated, stop_gradient
     operands = traced.operands
     if truncate == -1 or not is_differentiated([*seqs, *operands]):
@@ -244,7 +277,10 @@ def _run_truncated(traced, n, seqs, truncate):
     frozen = step.Traced_(loop, [stop_gradient(x) for x in operands], traced.captured)
     if loop.stop:
         n = step.run(frozen, n, [stop_gradient(x) for x in seqs])[2]
-    head = max(int(n) - truncate, 0) if not isinstance(n, Traced) else np.maximum(n - truncate, 0)
+    total = n if total is None else total
+    head = max(int(total) - truncate, 0) if not isinstance(total, Traced) else np.maximum(total - truncate, 0)
+    if total is not n:
+        head = min(head, n) if type(n) is int and type(head) is int else np.minimum(head, n)
     seqs = [indexable(x) for x in seqs]
     first, middle, _ = step.run(frozen, head, [stop_gradient(x[:head]) for x in seqs])
     started = [_after(head, x, stop_gradient(m)) for x, m in zip(operands[:loop.states], middle)]

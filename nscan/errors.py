@@ -135,8 +135,9 @@ class AxisRangeError(NscanError, IndexError):
 class HiddenStateError(NscanError, RuntimeError):
     """The step gives other numbers when it is called again: ``np.random``, a counter, a clock.
 
-    The step is traced once; what it draws there would be repeated in every step. Right: draw before the
-    loop and pass the draws as a sequence.
+    The step is traced once; what it draws there would be repeated in every step. Right: `nscan.random`, whose
+    draws are functions of a key and the number of the step; or draw before the loop and pass the draws as a
+    sequence.
     """
 
 

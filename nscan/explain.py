@@ -195,14 +195,14 @@ def _type(x):
 
 def _explain(seen):
     """Plan a loop that was run, and describe the plan in numbers."""
-    from nscan.cpu import run, segments
+    from nscan.cpu import launch, run, segments
     loop, operands, steps, calls = seen
     kernel = _kernel(loop)
     parts = len(run.divide(kernel, steps)[0]) if steps else 0
     plan = segments.predicted(loop, steps) if loop.hidden and loop.keep == "segments" and steps else None
     kept, extra = (residual_bytes(kernel, steps), 0) if plan is None else (plan.bytes, plan.extra_steps)
     return ExplainedLoop(loop.name, calls, steps, operands, loop, kernel.loop, kernel.program, parts, kernel.block,
-                         kernel.layout.shared + parts * kernel.layout.workspace, kept, extra, plan)
+                         kernel.layout.shared + launch.rooms(parts) * kernel.layout.workspace, kept, extra, plan)
 
 
 def _kernel(loop):

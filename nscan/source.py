@@ -90,7 +90,8 @@ def cuda_text(program):
     with printer:
         printer.lines("i = cuda.grid(1)", "if i < n:")
         with printer:
-            printer.lines("lane0 = i8(i)", "lane1 = lane0 + i8(1)", "part = lane0", f"word = status + part * i8({STATUS_BYTES})",
+            printer.lines("lane0 = i8(i)", "lane1 = lane0 + i8(1)", "part = lane0 + (lane0 << i8(32))",
+                          f"word = status + lane0 * i8({STATUS_BYTES})",
                           "step0 = i8(0)", "step1 = each if each < steps else steps")
             printer.part(program.once)
             printer.part(program.start)

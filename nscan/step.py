@@ -123,6 +123,8 @@ class Call:
         What to keep for a backward pass.
     watch : tuple of str
         See `nscan.tape.Loop`.
+    before : callable or None
+        ``before(seq_rows, state_values, constants)`` gives the earlier values that the step starts from, and hands on.
     """
 
     step: object
@@ -136,6 +138,7 @@ class Call:
     functions: tuple = ()
     checkpoint: object = "auto"
     watch: tuple = ()
+    before: object = None
 
 
 @dataclasses.dataclass
@@ -198,9 +201,11 @@ def _trace_once(call):
                 x = trace.new_input(carry.shape, carry.dtype)
                 x.weak = carry.weak
                 states.append(x)
+        constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
+        if call.before is not None:
+            states = call.before(rows, states, constants)
         # What the step writes to its rows ends with the step: earlier values move on as they came.
         kept = [trace.handle(x.node) for x in states]
-        constants = [_constant(trace, x, path) for x, path in zip(call.constants, call.paths)]
         news, outs, stop = call.step(rows, states, constants)
         return (trace, kept, outs, stop), news
 
@@ -298,7 +303,8 @@ def _check_hidden_state(call, made):
     if again.loop.key != made.loop.key or not all(_equal(a, b) for a, b in zip(made.captured, again.captured)):
         raise errors.HiddenStateError(
             f"{call.name!r} gives other numbers when it is called again (np.random, a counter, a clock); the step is traced "
-            "once, so its first draw would be repeated: draw before the loop and pass the draws as a sequence")
+            "once, so its first draw would be repeated: use ns.random with a key and the number of the step, or draw before the "
+            "loop and pass the draws as a sequence")
     remember(_SEEN, seen, True)
 
 

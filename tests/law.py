@@ -84,7 +84,7 @@ class Sequence:
         self.offered = max(0, len(self.array) - (max(0, *self.taps) - self.lo))
 
     def rows(self, i, go_backwards, lengths):
-        """Return the rows of all taps for iteration `i`; with lengths each lane has its own last step."""
+        """Return the rows of all taps for iteration `i`; with lengths each lane goes back from its own last step."""
         if self.offered == 0:  # no step can run: only shapes and dtypes are looked at
             return [np.zeros(self.array.shape[1:], self.array.dtype) for _ in self.taps]
         t = i if not go_backwards else (self.offered if lengths is None else lengths) - 1 - i
@@ -154,8 +154,11 @@ def choose(mask, new, old):
 
 
 @np.errstate(all="ignore")
-def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True):
-    """Run a loop; return the stacked rows of each output, and the final value of each (None for a row)."""
+def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True, reset_to=None):
+    """Run a loop; return the stacked rows of each output, and the final value of each (None for a row).
+
+    `reset_to` is what a reset goes back to, where the loop starts elsewhere; like outputs_info.
+    """
     sequences = [Sequence(entry) for entry in entries(sequences)]
     states = [None if entry is None else State(entry) for entry in entries(outputs_info)]
     constants = walk(lambda a: np.broadcast_to(a, a.shape) if isinstance(a, np.ndarray) else a,  # read-only
@@ -166,8 +169,14 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
     if not 0 <= n <= offered or lengths is not None and not np.all((lengths >= 0) & (lengths <= n)):
         raise ValueError(f"n_steps is {n}, lengths {lengths}; the sequences offer {offered} steps")
 
+    def seen(row, i):  # a lane that has ended sees what the longest one sees; what the step returns there is dropped
+        if lengths is None or np.ndim(row) == 0 or np.all(i < lengths):
+            return row
+        return choose(i < lengths, row, np.broadcast_to(row[np.argmax(lengths)], np.shape(row)))
+
     def call(i, windows):  # hands over copies: arrays, or a NumPy scalar for a 0-d row
-        args = [row for s in sequences for row in s.rows(i, go_backwards, lengths)]
+        args = [seen(row, i) for s in sequences for row in s.rows(i, go_backwards, lengths)]
+        windows = [w and [a if type(a) is Weak else seen(a, i) for a in w] for w in windows]
         args += [w[tap] for s, w in zip(states, windows, strict=False) if s for tap in s.taps]
         return split(fn(*[a if type(a) is Weak else np.array(a)[()] for a in args], *constants))
 
@@ -177,13 +186,21 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
     like = [np.asarray(value, s and s.dtype) for s, value in zip(states, outputs, strict=True)]
     first = [s and s.window() for s in states]
     stacked, windows = [[] for _ in states], list(first)
+    if reset_to is not None:
+        first = [s and [np.broadcast_to(row, s.shape) for row in State(entry).window()]
+                 for s, entry in itertools.zip_longest(states, reset_to)]
     for i in itertools.count() if n == np.inf else range(n):
-        if reset is not None:
-            again = np.asarray(reset)[n - 1 - i if go_backwards else i]
+        live = True if lengths is None else i < lengths
+        if not np.any(live):
+            stacked = [rows + [np.zeros_like(x)] for rows, x in zip(stacked, like, strict=True)]
+            continue
+        if reset is not None:  # a flag belongs to a row of the sequences
+            t = i if not go_backwards else (n if lengths is None else np.maximum(lengths, i + 1)) - 1 - i
+            by_lane = np.ndim(t) and np.ndim(reset) == 2
+            again = np.asarray(reset)[(t, np.arange(len(lengths))) if by_lane else t] & live
             windows = [w and [choose(again, a, b) for a, b in zip(f, w, strict=True)]
                        for f, w in zip(first, windows, strict=True)]
         outputs, stop = call(i, windows)
-        live = True if lengths is None else i < lengths
         for j, (value, wanted) in enumerate(zip(outputs, like, strict=True)):
             value = np.asarray(value, wanted.dtype)[()]
             if np.shape(value) != wanted.shape:
@@ -198,9 +215,9 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
 
 
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, go_backwards=False,
-         return_list=False, lengths=None, reset=None):
+         return_list=False, lengths=None, reset=None, reset_to=None):
     """Return the rows that the step returned, stacked: one array for each output."""
-    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset)
+    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, reset_to=reset_to)
     return rows if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 

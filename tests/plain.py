@@ -114,10 +114,13 @@ def run_parts(run, make=function):
     with np.errstate(all="ignore"):
         if run.once:
             kernel(8, run.status.ctypes.data, *map(np.int64, (0, 0, 0, run.lanes, 0)), run.block)
-        for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
+        parts = run.parts.tolist()
+        for p in (int(p) for group in run.groups for p in group):
+            first, last, lane0, lane1 = parts[p]
             at = first
             while at < last and not run.status[p, 0]:
                 stop = min(last, at + run.each)
                 flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
-                kernel(flags, run.status.ctypes.data + 64 * p, *map(np.int64, (at, stop, lane0, lane1, p)), run.block)
+                numbers = map(np.int64, (at, stop, lane0, lane1, p + (p % run.rooms << 32)))
+                kernel(flags, run.status.ctypes.data + 64 * p, *numbers, run.block)
                 at = stop

@@ -5,6 +5,7 @@ each stands in `product_check`.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 from hypothesis import strategies as st
@@ -50,6 +51,10 @@ class Case:
         Constants come as one nest.
     scalar_start : bool
         States start from a number that is broadcast.
+    lengths : bool
+        The first axis of a row are lanes of unequal length; what lies beyond their ends is NaN.
+    reset : str
+        "", "rows" (a flag for each step) or "lanes" (one for each lane too).
     seed : int
     """
 
@@ -71,6 +76,8 @@ class Case:
     write: str = ""
     nest: bool = False
     scalar_start: bool = False
+    lengths: bool = False
+    reset: str = ""
     seed: int = 0
 
 
@@ -105,6 +112,8 @@ def cases(draw):
         write=draw(st.sampled_from(["", "", "whole", "view", "index", "add_at", "mask", "buffer"])),
         nest=draw(st.booleans()),
         scalar_start=draw(st.booleans()),
+        lengths=draw(st.sampled_from([False, False, True])),
+        reset=draw(st.sampled_from(["", "", "rows", "lanes"])),
         seed=draw(st.integers(0, 99)),
     )
     return legal(case)
@@ -136,6 +145,7 @@ def legal(case):
     if case.api == "scan" and not case.states and not case.rows:
         change["rows"] = 1
     case = dataclasses.replace(case, **change)
+    case = dataclasses.replace(case, **legal_lanes(case))
     if case.api == "scan" and not case.seqs and case.n_steps is None and not case.until:
         case = dataclasses.replace(case, n_steps=case.steps)
     if case.n_steps is not None and case.seqs:
@@ -143,6 +153,20 @@ def legal(case):
     if not case.seqs and case.n_steps is None and case.until == "never":
         case = dataclasses.replace(case, until="count")
     return case
+
+
+def legal_lanes(case):
+    """Return what changes in a case with `lengths` or `reset`."""
+    if case.api != "scan" or case.until or not (case.lengths or case.reset):
+        return dict(lengths=False, reset="")
+    change = dict(n_steps=case.steps if case.n_steps is None else min(case.n_steps, case.steps))
+    change.update(reset="rows" if case.reset and case.shape == () else case.reset, lengths=case.lengths and case.shape != ())
+    if change["lengths"]:  # the number of the step is no sequence with lanes
+        change["write"] = "" if case.write in ("index", "mask") else case.write
+        change["inside"] = "scan" if case.inside in ("cond", "slice") else case.inside
+        if case.truncate != -1 and case.write == "view":
+            change["write"] = "whole"  # lanes that meet: the law of truncation takes lanes alone
+    return change
 
 
 def grid():
@@ -184,6 +208,33 @@ def grid():
                             )
                         )
                     )
+    for k, (backwards, truncate, reset, lengths) in enumerate(
+        itertools.product([False, True], [-1, 1, 3], ["", "rows", "lanes"], [False, True])
+    ):
+        out.append(
+            legal(
+                Case(
+                    seqs=seqs[1 + k % 4],
+                    states=states[(k // 2) % 4],
+                    rows=1 + k % 2,
+                    shape=[(3, 2), (4,), (2, 3)][k % 3],
+                    steps=4 + k % 2,
+                    n_steps=[None, None, 3][k % 3],
+                    extra=(k % 2, (k // 2) % 2, 0),
+                    truncate=truncate,
+                    backwards=backwards,
+                    dtype=["f8", "f8", "c16", "f4", "mixed"][k % 5],
+                    order=["C", "F", "strided", "reversed"][k % 4],
+                    inside=["", "scan", "while", "map", "taps", "deep"][k % 6],
+                    write=["", "whole", "view", "add_at", "buffer"][k % 5],
+                    nest=k % 2 == 0,
+                    scalar_start=k % 7 == 0,
+                    lengths=lengths,
+                    reset=reset,
+                    seed=200 + k,
+                )
+            )
+        )
     for k, api in enumerate(["loop", "map", "foldl", "foldr", "while_loop"] * 4):
         out.append(
             legal(
@@ -229,6 +280,9 @@ class Inputs:
     index: object
     flag: object
     start: int = 0
+    lengths: object = None
+    reset: object = None
+    reset_to: object = None
 
 
 def inputs(case, dtype=None):
@@ -252,7 +306,16 @@ def inputs(case, dtype=None):
     count = max(case.steps, case.n_steps or 0, case.stop + 1) + 1
     index = rng.integers(0, case.shape[0] if case.shape else 2, count)
     flag = np.where(np.arange(count) == case.stop, 5.0, 0.0)
-    return Inputs(seqs, states, constants, index, flag)
+    n = case.n_steps if case.n_steps is not None else case.steps
+    lengths, reset = None, None
+    if case.lengths:
+        lengths = rng.integers(0, n + 1, case.shape[0])
+        for x, t in zip(seqs, case.seqs, strict=True):
+            for lane, length in enumerate(lengths):
+                x[length + max(0, *t) - min(0, *t) :, lane] = np.nan
+    if case.reset:
+        reset = rng.random((n, *case.shape[:1] * (case.reset == "lanes"))) < 0.3
+    return Inputs(seqs, states, constants, index, flag, lengths=lengths, reset=reset)
 
 
 def floats(given):
@@ -387,6 +450,10 @@ def constants_of(case, given):
     return [dict(w=w, more=[c])] if case.nest else [w, c]
 
 
+def entries_of(case, states):
+    return [dict(initial=x, taps=list(t)) if t != (-1,) else x for x, t in zip(states, case.states, strict=True)]
+
+
 def run_scan(case, lib, given, options):
     step, many = make_step(case, lib), sum(map(len, case.seqs))
     state_counts = list(map(len, case.states))
@@ -409,8 +476,10 @@ def run_scan(case, lib, given, options):
     needs_steps = case.until == "flag" or case.write in ("index", "mask") or case.inside in ("cond", "slice")
     sequences = [dict(input=x, taps=list(t)) if t != (0,) else x for x, t in zip(given.seqs, case.seqs, strict=True)]
     sequences += [given.index, given.flag] if needs_steps else []
-    states = [dict(initial=x, taps=list(t)) if t != (-1,) else x for x, t in zip(given.states, case.states, strict=True)]
-    states += [np.int64(given.start)] if counted else []
+    states = entries_of(case, given.states) + ([np.int64(given.start)] if counted else [])
+    lanes = {k: v for k in ("lengths", "reset") if (v := getattr(given, k)) is not None}
+    if given.reset_to is not None:
+        lanes["reset_to"] = entries_of(case, given.reset_to)
     outs = lib.scan(
         flat,
         sequences,
@@ -419,6 +488,7 @@ def run_scan(case, lib, given, options):
         n_steps=case.n_steps,
         go_backwards=case.backwards,
         return_list=True,
+        **lanes,
         **options,
     )
     return tuple(outs)

@@ -8,7 +8,7 @@ import dataclasses
 
 import law
 import numpy as np
-from product import Inputs, floats, inputs, run
+from product import floats, inputs, run
 
 import nscan as ns
 
@@ -20,7 +20,7 @@ def functional(case, lib, given, options=None):
         parts = list(arrays)
         seqs, parts = parts[: len(given.seqs)], parts[len(given.seqs) :]
         states, constants = parts[: len(given.states)], parts[len(given.states) :]
-        outs = run(case, lib, Inputs(seqs, states, constants, given.index, given.flag, given.start), options)
+        outs = run(case, lib, dataclasses.replace(given, seqs=seqs, states=states, constants=constants), options)
         return tuple(x for x in outs if x.dtype.kind in "fc")
 
     return f
@@ -43,9 +43,14 @@ def steps_from(case, given, first, last):
         n = case.steps
         return x[n - last : n - first] if case.backwards else x[first:last]
 
+    lengths = given.lengths if given.lengths is None else np.clip(given.lengths - first, 0, last - first)
+    reset = given.reset if given.reset is None else cut(given.reset)
+    if reset is not None:
+        reset = reset[len(reset) - (last - first) :] if case.backwards and lengths is None else reset[: last - first]
     part = dataclasses.replace(case, steps=last - first, n_steps=last - first if case.api == "scan" else None)
     return part, dataclasses.replace(
-        given, seqs=[cut(x) for x in given.seqs], index=cut(given.index), flag=cut(given.flag), start=given.start + first
+        given, seqs=[cut(x) for x in given.seqs], index=cut(given.index), flag=cut(given.flag), start=given.start + first,
+        lengths=lengths, reset=reset,
     )
 
 
@@ -55,14 +60,19 @@ def truncated_law(case, given):
     head = n - case.truncate
     if head <= 0:
         return functional(case, law, given)
-    first = run(*(lambda part: (part[0], law, part[1]))(steps_from(case, given, 0, head)))
+    if case.lengths:
+        first = [x[:head] for x in run(case, law, given)]
+    else:
+        first = run(*(lambda part: (part[0], law, part[1]))(steps_from(case, given, 0, head)))
     middle = [last_rows(x, t, out) for x, t, out in zip(given.states, case.states, first, strict=False)]
 
     def f(*arrays):
         parts = list(arrays)
-        moved = dataclasses.replace(given, seqs=parts[: len(given.seqs)], constants=parts[len(given.seqs) + len(given.states) :])
+        seqs, states = parts[: len(given.seqs)], parts[len(given.seqs) : len(given.seqs) + len(given.states)]
+        moved = dataclasses.replace(given, seqs=seqs, states=states, constants=parts[len(seqs) + len(states) :])
         part, later = steps_from(case, moved, head, n)
-        outs = run(part, law, dataclasses.replace(later, states=middle))
+        restart = moved.states if given.reset is not None else None
+        outs = run(part, law, dataclasses.replace(later, states=middle, reset_to=restart))
         return tuple(x for x in joined(case, first, outs) if x.dtype.kind in "fc")
 
     return f

@@ -34,6 +34,10 @@ class Run:
         Of the same function.
     parts : ndarray of int64, shape (n, 4)
         step0, step1, lane0, lane1 of each part.
+    groups : list of ndarray of int64
+        Numbers of the parts that may run at the same time; groups run one after another. By default all parts.
+    rooms : int
+        Number of workspaces: one for each part, or for each that runs at a time.
     each : int
         Steps of a block.
     status : ndarray of int64, shape (n, 8)
@@ -63,8 +67,12 @@ class Run:
     lanes: int = 0
     control: np.ndarray = None
     work: int = 0
+    groups: list = None
+    rooms: int = 1
 
     def __post_init__(self):
+        if self.groups is None:
+            self.groups = [np.arange(len(self.parts))]
         if self.control is None:
             self.control = np.zeros(1 + len(self.parts), np.int64)
 
@@ -106,35 +114,45 @@ def put_word(context, address, value):
 
 
 @njit(parallel=True, cache=True, nogil=True)
-def drive(kernel, parts, each, fresh, status, control, block):
-    """Run all parts, each in blocks of steps; arguments as in `Run`, arrays but `parts` by address."""
-    for p in prange(parts.shape[0]):
-        first, last = parts[p, 0], parts[p, 1]
-        at = first
-        word = status + 64 * p
-        while True:
-            stop = min(last, at + each)
-            flags = 2 + (fresh if at == first else 0) + (4 if stop == last else 0)
-            call(kernel, flags, word, at, stop, parts[p, 2], parts[p, 3], p, block)
-            at = stop
-            put_word(control + 8 * p + 8, at - first)
-            if at >= last or word_at(word) != 0 or word_at(control) != 0:
-                break
+def drive(kernel, parts, group, rooms, each, fresh, status, control, block):
+    """Run the parts of a group, each in blocks of steps; arguments as in `Run`, most arrays by address."""
+    for room in prange(rooms):
+        for k in range(room, group.shape[0], rooms):
+            p = group[k]
+            first, last = parts[p, 0], parts[p, 1]
+            at = first
+            word = status + 64 * p
+            while True:
+                stop = min(last, at + each)
+                flags = 2 + (fresh if at == first else 0) + (4 if stop == last else 0)
+                call(kernel, flags, word, at, stop, parts[p, 2], parts[p, 3], p + (room << 32), block)
+                at = stop
+                put_word(control + 8 * p + 8, at - first)
+                if at >= last or word_at(word) != 0 or word_at(control) != 0:
+                    break
 
 
 def drive_serially(run):
     """Do the same without threads of Numba."""
     status, control, block = run.addresses
-    for p, (first, last, lane0, lane1) in enumerate(run.parts.tolist()):
+    parts = run.parts.tolist()
+    for p in (int(p) for group in run.groups for p in group):
+        first, last, lane0, lane1 = parts[p]
         at = first
         while True:
             stop = min(last, at + run.each)
             flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
-            run.function(flags, status + 64 * p, at, stop, lane0, lane1, p, block)
+            room = p if run.rooms == len(parts) else 0
+            run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
             at = stop
             run.control[1 + p] = at - first
             if at >= last or run.status[p, 0] or run.control[0]:
                 break
+
+
+def rooms(parts):
+    """Return how many of some parts run at the same time at most."""
+    return min(parts, numba.get_num_threads()) if parts > 1 else parts
 
 
 _LOCK = threading.Lock()
@@ -149,7 +167,8 @@ def run_parts(run):
             return
     if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
         try:
-            drive(run.address, run.parts, run.each, int(run.fresh), *run.addresses)
+            for group in run.groups:
+                drive(run.address, run.parts, group, min(run.rooms, len(group)), run.each, int(run.fresh), *run.addresses)
         finally:
             _LOCK.release()
     else:

@@ -1,5 +1,7 @@
 """Run loop rows on the CPU: fill numbers into a kernel's block, call it, collect what it made."""
 
+import math
+import mmap
 import time
 
 import numpy as np
@@ -10,11 +12,16 @@ from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.interpret import Residual
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
+from nscan.plan.scatter import colours
 from nscan.state import STATE, section
 from nscan.tape import locate
 
 # A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
+# Room for copies of a sum, one for each part. Where they would need more, and the plan allows it, parts share one array.
+COPY_BYTES = 1 << 22
+# A workspace from this size on is mapped page by page.
+PAGED_BYTES = 1 << 21
 # A loop of unknown length runs this far at first, with room for as many rows; both double.
 GROW = 1 << 10
 
@@ -145,8 +152,11 @@ class LoopRun:
         self.whole = [self._row_array(k, shape, dtype) for k, (shape, dtype) in enumerate(rows)]
         self._lead(self.room)
         self.lasts = [np.empty(shape, dtype) for shape, dtype in finals[:states]]
-        self.sums, self.distances = partial_sums(kernel, finals[states:], len(self.parts), by_lanes)
-        self.workspace = np.empty(self.layout.shared + self.layout.workspace * len(self.parts) + 64, np.uint8)
+        self.groups = None
+        self.sums, self.distances = self._sums(finals[states:], by_lanes)
+        # Parts of steps run to their end at once; parts of lanes may pause, and go on with what they left.
+        self.rooms = launch.rooms(len(self.parts)) if self._by_steps else len(self.parts)
+        self.workspace = memory(self.layout.shared + self.layout.workspace * self.rooms + 64)
         self.counter = np.zeros(len(self.parts), np.int64)
         self.clock = np.zeros((len(self.parts), 1 + len(kernel.program.marks)), np.int64)
 
@@ -171,6 +181,17 @@ class LoopRun:
         """Array of a row, with an initial value before the first one where the plan says so."""
         program = self.kernel.program
         return None if k in program.before else np.empty((self.room + (k in program.led), *shape), dtype)
+
+    def _sums(self, types, by_lanes):
+        """Room for sums; where parts share an array, find out which of them may run at the same time."""
+        loop, program, count = self.kernel.loop, self.kernel.program, len(self.parts)
+        size = {k: count * np.dtype(types[k][1]).itemsize * math.prod(types[k][0]) for k in program.scatters}
+        shared = {k: eqns for k, eqns in program.scatters.items() if count > 1 and not by_lanes and size[k] > COPY_BYTES}
+        if shared:
+            found = colours(loop, shared, self.arrays, self.parts[:, :2].tolist())
+            self.groups = [np.array(group, np.int64) for group in found]
+        initial = self.arrays[loop.seqs + loop.states:]
+        return partial_sums(self.kernel, types, count, by_lanes, {k: initial[k] for k in shared})
 
     def rows(self):
         """Return the rows proper; some are views of others, one step before."""
@@ -216,7 +237,8 @@ class LoopRun:
         status = np.zeros((len(parts), 8), np.int64)
         work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
         run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
-                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work)
+                         once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work, groups=self.groups,
+                         rooms=self.rooms)
         with section("kernels"):
             begin = time.perf_counter()
             launch.run_watched(run, None if self.watch is None else lambda: self.watch(self._done(run)))
@@ -294,7 +316,7 @@ class LoopRun:
 
     def totals(self):
         """States and sums after the last step that has run, in the order of the caller."""
-        sums = [add_parts(s) if d else s for s, d in zip(self.sums, self.distances)]
+        sums = [add_parts(s) if d > 0 else s for s, d in zip(self.sums, self.distances)]
         totals = [*self.lasts, *sums]
         return [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
 
@@ -303,10 +325,23 @@ class LoopRun:
         return arranged(self.loop, self.rows(), self.totals(), self.steps)
 
 
-def partial_sums(kernel, types, count, by_lanes):
-    """Room for sums: one for each part, unless parts write to different lanes of it."""
+def memory(size):
+    """Return room for a number of bytes.
+
+    Buffers of windows are laid out for the largest window, and little of them is touched; NumPy asks for huge pages
+    for such an array, and would take all of it.
+    """
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else np.empty(size, np.uint8)
+
+
+def partial_sums(kernel, types, count, by_lanes, shared):
+    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
     sums, distances = [], []
     for k, (shape, dtype) in enumerate(types):
+        if k in shared:
+            sums.append(np.array(shared[k], dtype, order="C"))
+            distances.append(-1)
+            continue
         whole = count == 1 or by_lanes and k in kernel.program.lane_sums
         sums.append(np.empty(shape if whole else (count, *shape), dtype))
         distances.append(0 if whole else sums[-1].nbytes // count)
@@ -326,7 +361,7 @@ def arranged(loop, outs, lasts, done):
     if loop.stop:
         outs = [o if len(o) == done else o[:done].copy() for o in outs]
     rows, hidden = outs[:loop.rows], outs[loop.rows:]
-    result = [*rows, *[x[()] for x in lasts]]
+    result = [*rows, *[x if x.ndim else x[()] for x in lasts]]
     if loop.stop:
         result.append(np.int64(done))
     if loop.hidden:

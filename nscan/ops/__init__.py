@@ -2,6 +2,7 @@
 
 from nscan.ops import (  # noqa: F401
     contract,
+    draw,
     index,
     join,
     linalg,

@@ -216,6 +216,9 @@ pointwise("exp10", _S + "exp10", partials=("y*2.302585092994046",), spelling="ex
 pointwise("softplus", None, partials=("expit(a)",), eager=lambda a: np.logaddexp(np.zeros_like(a), a),
           dtypes=lambda d: d)
 
+# Which lanes run at a step, by their numbers of steps: a row of its own, so that the plan can find it.
+pointwise("live", None, partials=(None, None), dtypes=lambda *_: BOOL, eager=np.less, spelling="a < b")
+
 # -------------------------------------------------------------------------- helpers of derivative rules
 
 

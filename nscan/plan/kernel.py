@@ -23,8 +23,9 @@ from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder, live, program_text
+from nscan.plan.scatter import find_scatters
 from nscan.plan.stages import split
-from nscan.plan.storage import Place, Rows, block_rows, row_major, workspace
+from nscan.plan.storage import Place, Rows, block_rows, part_number, row_major, workspace
 from nscan.plan.strips import make_panels
 from nscan.tape import Var
 
@@ -71,6 +72,8 @@ class Program:
         Bytes that the terms of sums which are added up block by block read in a step.
     marks : tuple of Mark
         Counters of the clock, in order; empty unless the loop is profiled.
+    scatters : dict
+        Sums that are only added to at indexed places: number to equations.
     """
 
     once: tuple
@@ -92,6 +95,7 @@ class Program:
     work: int
     pace: int
     step_bytes: int
+    scatters: dict
     marks: tuple = ()
 
     @property
@@ -135,6 +139,8 @@ class _Planner:
         self.eqns = tuple(numbered(step))
         self.stages = split(Elements(Builder(), self.axes, self.params), loop)
         self.time = AxisClass(STEPS)
+        alone = not loop.states and not loop.stop
+        self.scatters = find_scatters([*self.stages.core_terms, *self.stages.post_terms]) if alone else {}
         self.once = not any(self.lane in self.axes.get(v) for q in self.stages.invariant for v in q.outputs)
         self.products = self._products()
         self.led = self._led()
@@ -202,10 +208,16 @@ class _Planner:
         return self.whole(e, v, ("out", k), self.params.get(e.b, ("address", len(self.inputs) - 1 + k)))
 
     def partial(self, e, k, v):
-        """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives."""
+        """Place of a sum in this part of the lanes or steps: parts lie at a distance that the caller gives (or add to one array)."""
         place = self.out(e, k, v)
-        distance = self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
-        return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(e.b.op("arg", I64, e.b.const(4)), distance)))
+        distance = self.distance(e, k)
+        if k - len(self.rows) - len(self.states) in self.scatters:
+            distance = scalar.largest(e.b, distance, e.b.const(0))
+        return dataclasses.replace(place, base=e.b.add(place.base, e.b.mul(part_number(e.b), distance)))
+
+    def distance(self, e, k):
+        """Bytes between the parts of output k; -1 where all parts add to one array that the caller has started."""
+        return self.params.get(e.b, ("partial", len(self.inputs) - 1 + k))
 
     def by_step(self, e, place):
         """Rows of a place whose first axis is the step."""
@@ -235,7 +247,8 @@ class _Part:
         self.homes = [p.out(e, first + k, v) for k, v in enumerate(p.finals[:len(p.states)])]
         self.homes += [p.partial(e, first + k, v) for k, v in enumerate(p.finals) if k >= len(p.states)]
         led = {j: p.state_vars[i] for j, i in p.led.items()}
-        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led)
+        started = {k: e.b.op("lt", "b1", p.distance(e, first + len(p.states) + k), e.b.const(0)) for k in p.scatters}
+        self.steps = Steps(e, p.loop, n, sources, rows, stages, self.homes, led, started)
         self.invariant = [workspace(e, v, p.once) for v in stages.from_invariant]
         e.panels = self._panels(n)
         self.pre = [block_rows(e, v) for v in stages.from_pre]
@@ -262,7 +275,7 @@ class _Part:
     def _counter(self):
         """Where a loop that may stop by itself counts: the steps done, as ``~steps`` once it has stopped."""
         b = self.e.b
-        address = b.add(self.p.params.get(b, ("counter",)), b.mul(b.op("arg", I64, b.const(4)), b.const(8)))
+        address = b.add(self.p.params.get(b, ("counter",)), b.mul(part_number(b), b.const(8)))
         return Place(("out", "count"), address, (), INT)
 
     def _core_rows(self, v):
@@ -325,7 +338,7 @@ def plan(loop, features=(), powers=True):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), tuple(p.clock.marks))
+                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), p.scatters, tuple(p.clock.marks))
 
 
 def _term_bytes(stages):

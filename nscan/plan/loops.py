@@ -58,14 +58,16 @@ class Steps:
         Where final states and sums go; one that is written to in parts lives there from the start.
     led : dict
         Number of a row to the state whose initial value lies before the first row (outermost loops).
+    started : dict
+        Number of a sum to a bool: whether the caller has put its initial value there.
     """
 
-    def __init__(self, e, loop, n, sources, rows, stages=None, homes=(), led=None):
+    def __init__(self, e, loop, n, sources, rows, stages=None, homes=(), led=None, started=None):
         self.e, self.loop, self.n, self.sources, self.rows, self.stages = e, loop, n, sources, rows, stages
         self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = loop.split_step_inputs(loop.step.inputs)
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
-        self.is_outer, self.led = stages is not None, led or {}
+        self.is_outer, self.led, self.started = stages is not None, led or {}, started or {}
         self.powers, self.pace = self.is_outer, 1
         self.eqns, self.terms = self._equations()
         homes = homes or [None] * (loop.states + loop.sums)
@@ -148,7 +150,14 @@ class Steps:
         if s.how == "registers":
             return [part for p in register_points(s.v)
                     for part in e.select(first, e.elem(init, tuple(b.const(int(i)) for i in p)), zero)]
+        known = self.started.get(self.sums.index(s))
+        if known is not None:
+            b.open(fence=True, written={s.place.slot})
+            left = b.close()
+            b.open(fence=True, written={s.place.slot})
         copy(e, init, s.place, lambda parts: e.select(first, parts, zero))
+        if known is not None:
+            b.statement("if", known.id, left, b.close(), ())
         return []
 
     def place_at(self, s, t):

@@ -11,7 +11,7 @@ key                          number
 ("slot", k)                  byte offset of workspace slot k
 ("shared",)                  address of the workspace that all parts of lanes or steps share
 ("workspace",)               address of the workspace of the first part
-("partial", k)               bytes between the parts of a sum, array k (0: all write to one array)
+("partial", k)               bytes between the parts of a sum, array k (0: all write to one array; -1: which the caller has started)
 ("part",)                    bytes of the workspace of a part
 ("function", name)           address of a library function
 ("lapack", name, k)          address of the LAPACK routine k of a helper

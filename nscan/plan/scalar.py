@@ -10,6 +10,7 @@ import functools
 
 import numpy as np
 
+from nscan.ops.draw import PARITY, threefry
 from nscan.plan.program import I64, Const
 
 B = "b1"
@@ -283,7 +284,24 @@ def _ldexp(b, x, n):
     return op(b, "mul", op(b, "mul", x, scale[0]), scale[1])
 
 
+def _threefry(which):
+    """Random bits; see `nscan.ops.draw`."""
+    def run(b, key, step, lane):
+        u8 = "u8"
+
+        def const(n):
+            return b.const(n - (1 << 64) if n >> 63 else n, u8)
+
+        def mix(x, r, y):
+            rotated = b.op("or", u8, b.op("shl", u8, x, const(r)), b.op("shr", u8, x, const(64 - r)))
+            return b.op("xor", u8, rotated, y)
+        return threefry(key, step, lane, mix, lambda x, y: b.op("add", u8, x, const(y) if type(y) is int else y),
+                        lambda k: b.op("xor", u8, k, const(PARITY)))[which]
+    return run
+
+
 SPECIAL = {
+    "threefry_first": _threefry(0), "threefry_second": _threefry(1),
     "shift_left": _shift("left"), "shift_right": _shift("right"), "int_power": _int_power, "bit_count": _bit_count,
     "float_ldexp": _ldexp,
     # What a cast of an infinite float gives in C, on hosts that NumPy is built for.

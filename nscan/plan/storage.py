@@ -33,12 +33,20 @@ def bytes_of(e, v):
 
 
 def slot_base(e, slot):
-    """Address of a workspace slot: every part of lanes or steps has a workspace of its own, but for what all share."""
+    """Address of a workspace slot: every part that runs at a time has a workspace of its own, but for what all share.
+
+    An argument of the kernel holds the number of the part, and in its upper half that of its workspace.
+    """
     b, get = e.b, e.params.get
     if e.params.slots[slot].shared:
         return b.add(get(b, ("shared",)), get(b, ("slot", slot)))
-    part = b.op("arg", I64, b.const(4))
-    return b.add(b.add(get(b, ("workspace",)), b.mul(part, get(b, ("part",)))), get(b, ("slot", slot)))
+    room = b.op("shr", I64, b.op("arg", I64, b.const(4)), b.const(32))
+    return b.add(b.add(get(b, ("workspace",)), b.mul(room, get(b, ("part",)))), get(b, ("slot", slot)))
+
+
+def part_number(b):
+    """Return the number of the part of lanes or steps."""
+    return b.op("and", I64, b.op("arg", I64, b.const(4)), b.const(0xFFFFFFFF))
 
 
 def block_rows(e, v):
