@@ -163,7 +163,8 @@ def picture(loops):
         axis.set_xlabel("time / time of nscan (right of 1: nscan is faster)")
     axes[0].set_yticks(range(len(loops)), list(loops))
     axes[0].invert_yaxis()
-    axes[0].legend(loc="upper right", fontsize=8)
+    handles = {label: h for axis in axes for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(PEERS), fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
     plt.close(figure)
 
