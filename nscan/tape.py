@@ -205,6 +205,11 @@ class Loop:
     def _variants(self):
         return {}
 
+    @functools.cached_property
+    def settled(self):
+        """The loop as it was traced: whether it is to run in a plain way is decided with its derivative."""
+        return dataclasses.replace(self, plain=False) if self.plain else self
+
     def keeping(self, keep):
         """Return the loop with another `keep`, the same object every time."""
         found = self._variants.get(keep)

@@ -82,7 +82,7 @@ _ADJOINTS = {}
 
 def adjoint_of(loop, active, with_ct):
     """Build (and remember) the adjoint of a loop for active operands and outputs that have a cotangent."""
-    key = (loop.bare.key, loop.name, active, with_ct)
+    key = (loop.bare.settled.key, loop.name, active, with_ct)
     found = _ADJOINTS.get(key)
     if found is None:
         whole = None if all(with_ct) else adjoint_of(loop, active, (True,) * len(with_ct))

@@ -51,6 +51,11 @@ class Clock:
         if sum(work for _, work in self.pending) * (MARK_WORK if e.time is not None else 1) >= MARK_WORK:
             self.mark(e)
 
+    def close(self, e, eqns):
+        """End a stage some of whose equations were emitted by another way than a `Body`."""
+        self.pending += [(q, work_of(self.axes, q)) for q in eqns]
+        self.mark(e)
+
     def mark(self, e):
         """Set a mark for what is pending."""
         self._tick(e, len(self.marks))
@@ -91,7 +96,7 @@ class NoClock:
     def begin(self, *_):
         """Do nothing."""
 
-    ran = mark = begin
+    ran = mark = close = begin
 
     def body(self, *_):
         """Return a context that does nothing."""

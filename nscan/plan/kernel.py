@@ -403,7 +403,7 @@ def _block(p):
             done = scalar.op(b, "select", steps.stopped, b.op("not", I64, done), done)
             running = b.op("ge", "b1", before, b.const(0))
             e.store(part.count, (), (scalar.op(b, "select", running, done, before),))
-        p.clock.mark(e)
+        p.clock.close(e, stages.core if steps.unlike else ())
     if stages.post or stages.post_terms:
         p.clock.begin(e, "post")
         _post(part, lo, hi)

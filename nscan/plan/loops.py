@@ -68,7 +68,7 @@ class Steps:
         self.new_states, self.new_sums, visible, hidden, self.stop = loop.split_step_outputs(loop.step.outputs)
         self.row_vars = [*visible, *hidden]
         self.is_outer, self.led, self.started = stages is not None, led or {}, started or {}
-        self.powers, self.pace = self.is_outer, 1
+        self.powers, self.pace, self.unlike = self.is_outer, 1, False
         self.eqns, self.terms = self._equations()
         homes = homes or [None] * (loop.states + loop.sums)
         self.states = [self._plan(v, new, home) for v, new, home in zip(self.state_vars, self.new_states, homes)]
@@ -276,10 +276,11 @@ class Steps:
         written = self.written() | {rows.slot for _, rows in kept}
         powers = affine.find(self)
         if powers is not None:
-            self.pace = affine.BLOCK
+            self.pace, self.unlike = affine.BLOCK, True
             return powers.run(lo, hi, carried, kept, written), hi
         swapped = interchange.find(self)
         if swapped is not None:
+            self.unlike = True
             swapped.run(lo, hi, carried, kept, written, lambda: self._plain(lo, hi, carried, kept, written))
             return carried, hi
         if self.stop is None:
