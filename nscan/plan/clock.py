@@ -10,6 +10,7 @@ import dataclasses
 
 from nscan.plan.lanes import work_of
 from nscan.plan.program import Const
+from nscan.plan.storage import part_number
 
 # Work (in multiplications) that is worth a mark, which costs some ten nanoseconds.
 MARK_WORK = 512
@@ -65,7 +66,7 @@ class Clock:
     def _tick(self, e, number):
         b = e.b
         base, size = e.params.get(b, ("clock",)), e.params.get(b, ("clock size",))
-        own = b.add(base, b.mul(b.op("arg", "i8", b.const(4)), size))
+        own = b.add(base, b.mul(part_number(b), size))
         b.statement("tick", own.id, number)
 
     @contextlib.contextmanager
