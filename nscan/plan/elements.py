@@ -15,7 +15,9 @@ from nscan.plan.program import I64, ZERO, Const
 from nscan.plan.rules import RULES
 from nscan.plan.scalar import code
 from nscan.plan.storage import Place, Rows
-from nscan.tape import Lit
+from nscan.tape import Lit, Var
+
+DEEP = 150  # Python's recursion limit is 1,000 frames, and an element takes three.
 
 
 class Elements:
@@ -60,6 +62,7 @@ class Elements:
         self.b, self.axes, self.params = b, axes, params
         self.define = {}
         self.numbers = {}
+        self.depth = 0
         self.writable = set()
         self.vector = 0
         self.now = ZERO
@@ -121,14 +124,44 @@ class Elements:
         """
         if type(v) is Lit:
             return self.literal(v)
-        key = ("elem", v, self.now.id, *[i.id for i in idx])
+        found = self._known(v, idx)
+        if found is not None:
+            return found
+        self.depth += 1
+        if self.depth % DEEP == 0:
+            self._first_things_first(v, idx)
+        parts = self._compute(v, idx)
+        self.depth -= 1
+        self.b.scopes[self.b._level(parts)].extra[self._key(v, idx)] = parts
+        return parts
+
+    def _key(self, v, idx):
+        return ("elem", v, self.now.id, *[i.id for i in idx])
+
+    def _known(self, v, idx):
+        key = self._key(v, idx)
         for scope in reversed(self.b.scopes):
             found = scope.extra.get(key)
             if found is not None:
                 return found
-        parts = self._compute(v, idx)
-        self.b.scopes[self.b._level(parts)].extra[key] = parts
-        return parts
+        return None
+
+    def _first_things_first(self, v, idx):
+        """Compute what stands behind an element, the earliest first, so that a long chain is no deep recursion."""
+        stack = [(v, idx)]
+        while stack:
+            how = self.here(self.define[stack[-1][0]])
+            behind = []
+            if type(how) is tuple and how[0] == "eqn" and how[1].row.kind == "pointwise":
+                at = stack[-1][1]
+                behind = [(x, self.align(x, at)) for x in how[1].inputs if type(x) is Var]
+                behind = [(x, at) for x, at in behind if self._known(x, at) is None]
+            if behind:
+                stack += behind
+            else:
+                x, at = stack.pop()
+                if stack:
+                    self.elem(x, at)
 
     def literal(self, v):
         """Components of a literal."""
