@@ -170,3 +170,21 @@ def test_two_states_whose_types_hang_together(mode):
     assert (a.dtype, b.dtype) == (np.float32, np.float64)
     a, b = ns.scan(lambda x, a, b: (b * x, 2.0 * b), np.ones(3, "f4"), [np.zeros((), "f4"), 1.0])
     assert (a.dtype, b.dtype) == (np.float64, np.float64)
+
+
+def test_a_loop_runs_once_forward_and_once_backward(monkeypatch):
+    """Equal loops share what is derived from them, whatever their names; none runs again to make a residual."""
+    names, runner = [], trace.HOOKS["runner"]
+
+    def watched(row, values, params):
+        names.append(params["loop"].name if row.name == "loop" else row.name)
+        return runner(row, values, params)
+    monkeypatch.setitem(trace.HOOKS, "runner", watched)
+    ns.config.mode = "python"
+    try:
+        for name in ("one", "two", "one"):
+            names.clear()
+            ns.value_and_grad(lambda h, name=name: ns.scan(by_attribute, XS, [h], name=name)[-1] ** 2)(0.5)
+            assert names == [name, "loop_adjoint"]
+    finally:
+        ns.config._assigned.clear()
