@@ -56,6 +56,8 @@ class Stages:
     varying: set
     outers: set
 
+HANDED = 4  # a value that the sequential part hands on is stored and loaded: what reads it afterwards must be worth that
+
 
 class _Splitter:
     def __init__(self, e, loop):
@@ -159,7 +161,9 @@ class _Splitter:
             return set(self.changing)
         if self.scalar:
             weight = sum(WEIGHTS.get(q.row.name, 1) for q in late)
-            return set(late) if weight >= COSTLY else set()
+            made = {v for q in late for v in q.outputs}
+            handed = {v for q in late for v in sources(q) if v in self.stateful and v not in made}
+            return set(late) if weight >= max(COSTLY, HANDED * len(handed)) else set()
         post = set()
         for q in late:
             reads = {self.maker.get(v) for v in sources(q)}
