@@ -188,7 +188,7 @@ class Segments(Residual):
                 continue
             lo, end, states = plan.starts[i], plan.starts[j], kept[i]
             while lo < end:
-                hi = min(end, lo + plan.room)
+                hi = min(end, lo + plan.room // plan.grain.forward * plan.grain.forward)
                 run = self._advance(run, states, lo, hi)
                 states = [np.array(x) for x in run.totals()]
                 lo = hi
