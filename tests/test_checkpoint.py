@@ -134,7 +134,7 @@ def newton(limit):
 
 
 LOOPS = {"lstm": (lstm(75), (1, 5, 20)), "lstm float32": (lstm(40, 33, 16, "f4"), (4,)),
-         "garch": (garch(9000), (1, 2, 50, "120KB")), "writes": (writes(700), (1, 9, 64, "4KB", "2KB", "1KB")),
+         "garch": (garch(9000), (1, 2, 50, "250KB")), "writes": (writes(700), (1, 9, 64, "4KB", "2KB", "1KB")),
          "newton": (newton(1500), (1, 2, 7, "20KB", "2KB", "1KB"))}
 
 

@@ -32,7 +32,7 @@ def again_loop(loop):
     tape = Tape((*seqs, *[states[k] for k in live], *consts), tape.eqns, tape.outputs)
     names = tuple(loop.state_names[k] for k in live) if loop.state_names else ()
     return dataclasses.replace(loop, step=tape, states=len(live), sums=0, rows=loop.hidden, hidden=0, stop=False,
-                               plain=True, state_names=names), live
+                               plain=True, partner=None, state_names=names), live
 
 
 def grain_of(loop):

@@ -179,7 +179,7 @@ class _Builder:
     def _states_behind(self, demanded):
         """States from which all that is demanded can be computed.
 
-        A plan may reorder how small states follow from each other, so new values of these are not computed again.
+        New values of small states are kept too: kernels differ in the order in which these follow from the old ones.
         """
         news = self.loop.split_step_outputs(self.step.outputs)[0]
         small = {v for v in news if type(v) is Var and is_float(v) and _bytes([v]) <= SMALL_STATE}
