@@ -134,7 +134,7 @@ class _Builder:
             tape, used, _ = self._trace_backward(None, demanded)
             read = uses(tape)
             demanded = [v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read]
-            kept = self._states_behind(demanded) if self.loop.keep == "states" else self._choose(demanded)
+            kept = self._states_behind(demanded) if self.loop.keep == "states" and self._is_static() else self._choose(demanded)
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
@@ -175,6 +175,10 @@ class _Builder:
                 kept.update(sources)
         order = {v: k for k, v in enumerate((*self.step.inputs, *self.producer))}
         return sorted(kept, key=order.__getitem__)
+
+    def _is_static(self):
+        """Whether no size in the step is computed there; what has such a size cannot be computed again from states alone."""
+        return all(type(d) is int for eqn in self.step.eqns for v in eqn.outputs for d in v.shape)
 
     def _states_behind(self, demanded):
         """States from which all that is demanded can be computed.
