@@ -228,8 +228,9 @@ def plan(option, steps, grain):
         unit *= 2
     if found is not None or option == "auto":
         return found or two
-    raise errors.SpecError(f"checkpoint={option!r} is too small for a loop of {steps} steps: one state and the rows of "
-                           f"{_up(1, grain.backward)} steps take {grain.state + (grain.backward + grain.forward - 1) * grain.row} bytes")
+    least = grain.backward + grain.forward - 1
+    raise errors.SpecError(f"checkpoint={option!r} is too small for a loop of {steps} steps: one state and the rows of {least} steps "
+                           f"take {grain.state + least * grain.row} bytes")
 
 
 def _plan(steps, unit, slots, grain):

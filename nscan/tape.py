@@ -211,10 +211,10 @@ class Loop:
         return dataclasses.replace(self, plain=False) if self.plain else self
 
     def keeping(self, keep):
-        """Return the loop with another `keep`, the same object every time."""
+        """Return the loop with another `keep`, in plain order like all whose rows are read, the same object every time."""
         found = self._variants.get(keep)
         if found is None:
-            found = self._variants[keep] = dataclasses.replace(self, keep=keep)
+            found = self._variants[keep] = dataclasses.replace(self, keep=keep, plain=True)
         return found
 
     def tapes(self):

@@ -13,6 +13,7 @@ import nscan as ns
 from nscan import checkpoint
 from nscan.cpu import run as runs
 from nscan.cpu import segments
+from nscan.trace import HOOKS
 
 # Options that are compared with "all"; 0 stands for a budget that nothing fits into.
 OPTIONS = ("states", 1, 2, 3, 0)
@@ -134,7 +135,7 @@ def newton(limit):
 
 
 LOOPS = {"lstm": (lstm(75), (1, 5, 20)), "lstm float32": (lstm(40, 33, 16, "f4"), (4,)),
-         "garch": (garch(9000), (1, 2, 50, "70KB")), "writes": (writes(700), (1, 9, 64, "4KB", "2KB", "1KB")),
+         "garch": (garch(9000), (1, 2, 50, "250KB")), "writes": (writes(700), (1, 9, 64, "4KB", "2KB", "1KB")),
          "newton": (newton(1500), (1, 2, 7, "20KB", "2KB", "1KB"))}
 
 
@@ -271,3 +272,15 @@ def test_budget_too_small(compiled):
     loss, args = writes(40)
     with pytest.raises(ns.errors.SpecError, match=r"checkpoint='100B' is too small for a loop of 40 steps: one state .* take \d+ bytes"):
         ns.grad(loss)(*args, "100B")
+
+
+def test_each_loop_runs_once_unless_in_segments(mode):
+    loss, args = writes(60)
+    ran, before = [], HOOKS["runner"]
+    HOOKS["runner"] = lambda row, values, params: ran.append(row.name) or before(row, values, params)
+    try:
+        for option in ("all", "states", 4):
+            ns.grad(loss)(*args, option)
+    finally:
+        HOOKS["runner"] = before
+    assert ran == ["loop", "loop_adjoint"] * 3

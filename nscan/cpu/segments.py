@@ -32,7 +32,7 @@ def again_loop(loop):
     tape = Tape((*seqs, *[states[k] for k in live], *consts), tape.eqns, tape.outputs)
     names = tuple(loop.state_names[k] for k in live) if loop.state_names else ()
     return dataclasses.replace(loop, step=tape, states=len(live), sums=0, rows=loop.hidden, hidden=0, stop=False,
-                               plain=True, state_names=names), live
+                               plain=True, partner=None, state_names=names), live
 
 
 def grain_of(loop):
@@ -188,7 +188,7 @@ class Segments(Residual):
                 continue
             lo, end, states = plan.starts[i], plan.starts[j], kept[i]
             while lo < end:
-                hi = min(end, lo + plan.room)
+                hi = min(end, lo + plan.room // plan.grain.forward * plan.grain.forward)
                 run = self._advance(run, states, lo, hi)
                 states = [np.array(x) for x in run.totals()]
                 lo = hi

@@ -40,6 +40,10 @@ def is_cheap(eqn):
     return row.name in VIEWS or row.kind == "size"
 
 
+# States of at most so many bytes may be affine states in registers.
+SMALL_STATE = 16 * 16
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Adjoint:
     """A loop made ready for its backward pass.
@@ -130,7 +134,7 @@ class _Builder:
             tape, used, _ = self._trace_backward(None, demanded)
             read = uses(tape)
             demanded = [v for v, place in zip(demanded, tape.inputs[len(used.seqs):]) if place in read]
-            kept = self._states_behind(demanded) if self.loop.keep == "states" else self._choose(demanded)
+            kept = self._states_behind(demanded) if self.loop.keep == "states" and self._is_static() else self._choose(demanded)
             forward = self._forward(kept)
         else:
             kept, forward = whole.kept, whole.forward
@@ -172,14 +176,23 @@ class _Builder:
         order = {v: k for k, v in enumerate((*self.step.inputs, *self.producer))}
         return sorted(kept, key=order.__getitem__)
 
+    def _is_static(self):
+        """Whether no size in the step is computed there; what has such a size cannot be computed again from states alone."""
+        return all(type(d) is int for eqn in self.step.eqns for v in eqn.outputs for d in v.shape)
+
     def _states_behind(self, demanded):
-        """States from which all that is demanded can be computed."""
+        """States from which all that is demanded can be computed.
+
+        New values of small states are kept too: kernels differ in the order in which these follow from the old ones.
+        """
+        news = self.loop.split_step_outputs(self.step.outputs)[0]
+        small = {v for v in news if type(v) is Var and is_float(v) and _bytes([v]) <= SMALL_STATE}
         needed = set(demanded)
         for eqn in reversed(self.step.eqns):
-            if any(v in needed for v in eqn.outputs):
+            if any(v in needed and v not in small for v in eqn.outputs):
                 needed.update(v for v in eqn.inputs if type(v) is Var)
                 needed.update(d for v in (*eqn.inputs, *eqn.outputs) for d in v.shape if type(d) is Var)
-        return [v for v in (*self.state_vars, *self.sum_vars) if v in needed]
+        return [v for v in (*self.state_vars, *self.producer) if v in needed and (v in self.state_vars or v in small)]
 
     def _trace_backward(self, kept, demanded):
         """Trace the backward step; with `kept` None every value that a rule reads is an input."""
