@@ -199,7 +199,12 @@ class Loop:
             return self
         states, sums, rows, _, stop = self.split_step_outputs(self.step.outputs)
         outputs = (*states, *sums, *rows, *([stop] if self.stop else []))
-        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0, partner=None, plain=True)
+        return dataclasses.replace(self, step=Tape(self.step.inputs, self.step.eqns, outputs), hidden=0, partner=None)
+
+    @functools.cached_property
+    def shown(self):
+        """The loop without hidden rows where these are computed again from its states."""
+        return dataclasses.replace(self.bare, plain=True)
 
     @functools.cached_property
     def _variants(self):

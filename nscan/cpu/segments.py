@@ -41,7 +41,7 @@ def grain_of(loop):
     _, states, _, _ = loop.split_step_inputs(loop.step.inputs)
     size = lambda v: v.dtype.itemsize * math.prod(v.shape)  # noqa: E731
     hidden = loop.split_step_outputs(loop.step.outputs)[3]
-    return checkpoint.Grain(sum(map(size, hidden)), sum(size(states[k]) for k in live), grid(plan_of(loop.bare)),
+    return checkpoint.Grain(sum(map(size, hidden)), sum(size(states[k]) for k in live), grid(plan_of(loop.shown)),
                             grid(plan_of(loop.partner)), plan_of(again).program.work)
 
 
@@ -128,7 +128,7 @@ def forward(loop, n, arrays, watch=None):
         marks = _OpenMarks(plan)
     else:
         marks = _Marks(plan.starts[i] for i in plan.kept[1:])
-    outs = runs.run_kernel(loop.bare, n, arrays, marks, watch=watch)
+    outs = runs.run_kernel(loop.shown, n, arrays, marks, watch=watch)
     if loop.stop:
         plan = plan.closed(int(outs[-1]))
     first = arrays[loop.seqs:loop.seqs + loop.states]
