@@ -376,7 +376,7 @@ def resolve(row, types):
             names = ", ".join(getattr(t, "name", getattr(t, "__name__", str(t))) for t in types)
             raise errors.DtypeError(f"np.{row.name} is not defined for {names}: {error}") from None
         check_known(dtypes[-1], f"the result of np.{row.name}")
-        found = _RESOLVED[key] = dtypes[:len(types)], dtypes[-1]
+        found = _RESOLVED[key] = tuple([SINGLE if d == np.float16 else d for d in dtypes[:len(types)]]), dtypes[-1]
     return found
 
 
@@ -450,6 +450,7 @@ def _beyond(name, inputs, before, x):
 
 
 BOOL = np.dtype(bool)
+SINGLE = np.dtype(np.float32)  # in place of float16, into which NumPy casts small integers for some functions
 
 
 def astype(x, dtype):

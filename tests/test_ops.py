@@ -490,6 +490,7 @@ def test_every_row_stands_in_a_tape():
         "same_size",
         "slice_bound",
         "slice_size",
+        "step_count",
         "loop",
         "loop_adjoint",
     }
