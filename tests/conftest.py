@@ -66,13 +66,27 @@ def _plain_folder():
     return folder
 
 
-@pytest.fixture
-def mode(request):
-    """Set the mode for one test, and put the old one back."""
+@contextlib.contextmanager
+def in_mode(name, module):
+    """Set the mode for a test of a module, and put the old one back."""
     assigned = dict(ns.config._assigned)
-    ns.config.mode = request.param
-    plain = request.param == "compiled" and request.module.__name__ not in OPTIMISED
+    ns.config.mode = name
+    plain = name == "compiled" and module not in OPTIMISED
     with without_optimisations() if plain else contextlib.nullcontext():
-        yield request.param
+        yield
     ns.config._assigned.clear()
     ns.config._assigned.update(assigned)
+
+
+@pytest.fixture
+def mode(request):
+    """Run a test in one of the modes."""
+    with in_mode(request.param, request.module.__name__):
+        yield request.param
+
+
+@pytest.fixture
+def compiled(request):
+    """Run a test in compiled mode alone."""
+    with in_mode("compiled", request.module.__name__):
+        yield

@@ -80,12 +80,6 @@ def peak(f, *args):
         tracemalloc.stop()
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """Run a test in compiled mode alone."""
-    monkeypatch.setitem(ns.config._assigned, "mode", "compiled")
-
-
 @pytest.mark.parametrize("f", [over_rows, as_constant, closed_over, shifted])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_layout_is_read_as_it_is(layout, f, mode):

@@ -20,12 +20,6 @@ OPTIONS = ("states", 1, 2, 3, 0)
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """Run compiled."""
-    monkeypatch.setenv("NSCAN_MODE", "compiled")
-
-
-@pytest.fixture
 def tight(monkeypatch):
     """Let nothing fit under "auto"."""
     monkeypatch.setenv("NSCAN_CHECKPOINT_BYTES", "1")

@@ -17,9 +17,20 @@ from product_check import check
 import nscan as ns
 
 
-@pytest.mark.parametrize("case", grid(), ids=lambda case: f"{case.api}-{case.seed}")
+def named(case):
+    """Name a case."""
+    return f"{case.api}-{case.seed}"
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("case", grid(), ids=named)
 def test_grid(mode, case):
     check(case, {"python": 2 + (case.seed % 3 == 0), "compiled": 1 + (case.seed % 8 == 0)}[mode])
+
+
+@pytest.mark.parametrize("case", grid()[::4], ids=named)
+def test_a_part_of_the_grid_compiled(compiled, case):
+    check(case, 1 + (case.seed % 8 == 0))
 
 
 def draw(count, order, start=None):

@@ -19,12 +19,6 @@ def line_of(function, mark):
     return first + next(k for k, text in enumerate(lines) if text.rstrip().endswith(f"# {mark}"))
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """Run a test in compiled mode alone."""
-    monkeypatch.setitem(ns.config._assigned, "mode", "compiled")
-
-
 # --------------------------------------------------------------------------------------------------- profile
 def cell(x, h, w, v):
     """A step whose lines are told apart: products in two lines, an elementwise one, an output that feeds nothing."""

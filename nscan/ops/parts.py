@@ -64,7 +64,7 @@ def _sign_vjp(cotangents, at):
 
 custom("sign", np.sign, kind="pointwise", function=np.sign, eager=np.sign, jvp=_sign_jvp, vjp=_sign_vjp, partials=(None,),
        infer=lambda a: ((a.shape, a.dtype),),
-       spelling={"f": "select(a > 0, 1, select(a < 0, -1, a * 0))", "i": "select(a > 0, 1, select(a < 0, -1, 0))",
+       spelling={"f": "select(a > 0, 1, select(a < 0, -1, select(a == 0, 0, a)))", "i": "select(a > 0, 1, select(a < 0, -1, 0))",
                  "u": "select(a > 0, 1, 0)",
                  "c": ("select((ar == 0) & (ai == 0), 0, ar/hypot(ar, ai))",
                        "select((ar == 0) & (ai == 0), 0, ai/hypot(ar, ai))")})

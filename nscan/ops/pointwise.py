@@ -199,7 +199,7 @@ pointwise("xlog1py", _S + "xlog1py", partials=("log1p(b)", "a/(1 + b)"), sample=
 pointwise("entr", _S + "entr", partials=("-log(a) - 1",), sample={"a": POSITIVE},
           spelling="select(a > 0, -a*log(a), select(a == 0, 0, select(a != a, a, -inf)))")
 pointwise("rel_entr", _S + "rel_entr", partials=("log(a/b) + 1", "-a/b"), sample={"a": POSITIVE, "b": POSITIVE},
-          spelling="select((a > 0) & (b > 0), a*log(a/b), select((a == 0) & (b >= 0), 0, "
+          spelling="select((a > 0) & (b > 0), a*select(a/b == inf, log(a) - log(b), log(a/b)), select((a == 0) & (b >= 0), 0, "
                    "select((a != a) | (b != b), a + b, inf)))")
 pointwise("kl_div", _S + "kl_div", partials=("log(a/b)", "1 - a/b"), sample={"a": POSITIVE, "b": POSITIVE},
           spelling="select((a > 0) & (b > 0), a*log(a/b) - a + b, select((a == 0) & (b >= 0), b, "
