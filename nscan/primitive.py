@@ -22,7 +22,7 @@ import sys
 import numpy as np
 
 from nscan import errors
-from nscan.tape import Var
+from nscan.tape import Lit, Var
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -350,7 +350,9 @@ def _scaled(ct, formula, at, plain, conjugate):
     p = formula(at)
     if conjugate and dtype_of(p).kind == "c":
         p = np.conj(p)
-    return ct * p if plain else FORMULAS["safe_mul"](ct, p)
+    number = p.value if type(p) is Lit else p
+    finite = isinstance(number, np.number) and np.isfinite(number)
+    return ct * p if plain or finite else FORMULAS["safe_mul"](ct, p)
 
 
 def _eager(function):

@@ -38,9 +38,11 @@ def find(steps):
     if any(q.row.kind != "pointwise" and q.row.name not in VIRTUAL or any(e.looped(v) for v in q.outputs) for q in step.eqns):
         return None
     size = sum(int(np.prod(q.outputs[0].shape)) for q in step.eqns)
+    if size > MOST:
+        return None
     makers = {v: q for q in steps.eqns for v in q.outputs}
     reach = {s.v: _reach(steps.eqns, s.v) for s in steps.states}
-    if size > MOST or not _is_acyclic(steps.states, reach):
+    if not _is_acyclic(steps.states, reach):
         return None
     stateful = set().union(*reach.values()) if reach else set()
     found = []

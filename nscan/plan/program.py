@@ -144,9 +144,11 @@ class Scope:
     ----------
     fence : bool
         Nothing is hoisted out of it (a branch, a loop that may run zero times and holds loads).
+    loads : dict
+        Keys of `memo` that are loads, by slot.
     """
 
-    __slots__ = ("statements", "memo", "level", "fence", "written", "extra")
+    __slots__ = ("statements", "memo", "level", "fence", "written", "extra", "loads")
 
     def __init__(self, level, fence):
         self.statements = []
@@ -155,6 +157,7 @@ class Scope:
         self.fence = fence
         self.written = set()
         self.extra = {}
+        self.loads = {}
 
 
 class Builder:
@@ -222,6 +225,7 @@ class Builder:
             found = self.scopes[k].memo.get(key)
             if found is not None:
                 return found
+        self.scopes[level].loads.setdefault(slot, []).append(key)
         return self._append(level, key, dtype, ("load", dtype, slot, address.id))
 
     def store(self, slot, address, value):
@@ -238,9 +242,8 @@ class Builder:
     def forget(self, slot):
         """Drop what is known about the content of a slot."""
         for scope in self.scopes:
-            stale = [key for key in scope.memo if key[0] == "load" and key[2] == slot]
-            for key in stale:
-                del scope.memo[key]
+            for key in scope.loads.pop(slot, ()):
+                scope.memo.pop(key, None)
 
     def statement(self, *parts):
         """Append a statement that is no value."""
