@@ -134,10 +134,12 @@ def _write_eager(add):
     def run(x, v, *operands, spec):
         out = np.array(x)
         where = numpy_index(spec, x.shape, operands)
-        if add:
-            np.add.at(out, where, v)
-        else:
+        if not add:
             out[where] = v
+        elif any(entry[0] == "arr" for entry in spec.entries):
+            np.add.at(out, where, v)
+        else:  # slices and integers select no element twice
+            out[where] += v
         return out
     return run
 
