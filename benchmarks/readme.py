@@ -9,7 +9,7 @@ from benchmarks.report import NAMES, PEERS, milliseconds, ratio
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- figures: begin; written by `python -m benchmarks.readme` -->", "<!-- figures: end -->"
-SHOWN = ("garch", "lstm_b32_h128", "kalman", "hmm", "ssm", "neuron")
+SHOWN = ("ewma", "garch", "biquad", "lstm_b32_h128", "language_10", "kalman", "hmm", "ssm", "neuron")
 
 
 def figures(known):
