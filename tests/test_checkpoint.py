@@ -155,7 +155,7 @@ def poisoned(monkeypatch):
     monkeypatch.setattr(runs, "np", Poisoned())
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.sweep] if name == "lstm" else []) for name in LOOPS])
 def test_long_loops(name, compiled, poisoned, monkeypatch):
     (loss, args), options = LOOPS[name]
     want = gradient(loss, args, "all")

@@ -273,6 +273,7 @@ def agree(got, want):
     np.testing.assert_allclose(got, want, rtol=slack, atol=slack * np.max(np.abs(want), initial=0.0))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
 def test_derivatives_are_those_of_python_mode(row):
     dtype = "c16" if ONLY.get(row.name) == "c" else "f8"
@@ -449,6 +450,7 @@ SLOPES = [  # function, inputs, partials in each input that is differentiated
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("f, point, partials", SLOPES)
 def test_slopes_at_edges(f, point, partials):
     with np.errstate(all="ignore"):

@@ -974,6 +974,7 @@ def weighted(parts):
 DIFFERENTIABLE = [f for f in FUNCTIONS if f.__name__ not in ("in_place_operators", "float32_in_place_keeps_its_type")]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("run", [as_map, as_loop])
 @pytest.mark.parametrize("function", DIFFERENTIABLE, ids=lambda f: f.__name__)
 def test_gradients(run, function):
