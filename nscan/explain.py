@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 
-from nscan import errors, source
+from nscan import errors
 from nscan.config import config
 from nscan.grad import loop as rule
 from nscan.interpret import Residual
@@ -146,6 +146,7 @@ class ExplainedLoop:
     @property
     def text(self):
         """The loop program as text; see `nscan.source.python_text`."""
+        from nscan import source
         return source.python_text(self.program)
 
     def __str__(self):

@@ -21,6 +21,7 @@ text depends on anything but the program.
 import ast
 
 from nscan import errors
+from nscan.plan.dead import bodies
 
 # Operations whose operator means in Python, on values of NumPy and of Numba, what it means in C.
 OPERATORS = {
@@ -115,98 +116,8 @@ def _refuse_calls(statements):
         if s[0] == "call" or s[0] == "let" and s[2] in ("libcall", "complex_call_re", "complex_call_im"):
             raise errors.KernelError("this loop cannot run on a GPU: it calls a routine of a CPU library (sorting, LAPACK, or "
                                      "a function of SciPy); run it on the CPU")
-        for body in _bodies(s):
+        for body in bodies(s):
             _refuse_calls(body)
-
-
-# ----------------------------------------------------------------------------------------------- dead values
-def _bodies(s):
-    """Return the lists of statements inside a statement."""
-    return {"range": s[6:7], "while": s[2:3], "if": s[2:4]}.get(s[0], ())
-
-
-def live(statements, used):
-    """Drop values that nobody reads.
-
-    Parameters
-    ----------
-    statements : tuple
-    used : set of int
-        Values that are read afterwards; those that the statements read are added.
-
-    Returns
-    -------
-    tuple of statements
-    """
-    kept = []
-    for s in reversed(statements):
-        s = _live_one(s, used)
-        if s is not None:
-            kept.append(s)
-    return tuple(reversed(kept))
-
-
-def _live_one(s, used):
-    """Return a statement without its dead parts, or None if it is dead as a whole."""
-    kind = s[0]
-    if kind in ("let", "load", "fold"):
-        if s[1] not in used:
-            return None
-        _read(used, s[4] if kind == "let" else s[4:5])
-    elif kind == "range":
-        _, i, lo, hi, width, carries, body, yields = s
-        return _live_loop(used, (i, lo, hi, width), (lo, hi), carries, body, yields, "range")
-    elif kind == "while":
-        return _live_loop(used, (), (), *s[1:], "while")
-    elif kind == "if":
-        return _live_branch(s, used)
-    else:
-        _read(used, _operands(s))
-    return s
-
-
-def _operands(s):
-    """Operands of a statement that is needed for what it does."""
-    if s[0] == "store":
-        return s[3:5]
-    if s[0] == "tick":
-        return s[1:2]
-    return (s[2], *s[3]) if s[0] == "call" else (s[1], *s[4:])
-
-
-def _read(used, operands):
-    used.update(x for x in operands if type(x) is int)
-
-
-def _live_loop(used, head, bounds, carries, body, yields, kind):
-    inside = set()
-    _read(inside, yields)
-    body = live(body, inside)
-    if not _acts(body) and not any(r in used for _, _, _, r in carries):
-        return None
-    used |= inside
-    _read(used, (*bounds, *[c[1] for c in carries]))
-    return (kind, *head, carries, body, yields)
-
-
-def _live_branch(s, used):
-    _, condition, then, other, results = s
-    results = tuple(r for r in results if r[0] in used)
-    branches = []
-    for k, body in ((2, then), (3, other)):
-        inside = set()
-        _read(inside, [r[k] for r in results])
-        branches.append(live(body, inside))
-        used |= inside
-    if not results and not any(map(_acts, branches)):
-        return None
-    _read(used, (condition,))
-    return ("if", condition, *branches, results)
-
-
-def _acts(statements):
-    """Whether statements do anything but compute values."""
-    return any(s[0] in ("store", "call", "fail", "tick") or any(map(_acts, _bodies(s))) for s in statements)
 
 
 # -------------------------------------------------------------------------------------------------- printing
@@ -253,7 +164,7 @@ class _Printer:
         So no variable is used twice with different types.
         """
         self.names, self.dtypes, self.first = {}, {}, self.next
-        self.print(live(statements, set()))
+        self.print(statements)
 
     def print(self, statements):
         """Print statements one after another."""

@@ -422,16 +422,6 @@ def uses_powers(monkeypatch, call):
     return any(f is not None for f in found)
 
 
-@pytest.fixture
-def compiled():
-    """Compiled mode, whatever ``--modes`` says: python mode has no plan."""
-    assigned = dict(ns.config._assigned)
-    ns.config.mode = "compiled"
-    yield
-    ns.config._assigned.clear()
-    ns.config._assigned.update(assigned)
-
-
 @pytest.mark.parametrize("name", STEPS)
 def test_affine_states_are_found_and_right(compiled, monkeypatch, name):
     step, count, expected = STEPS[name]

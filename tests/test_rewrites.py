@@ -1,5 +1,6 @@
 """Stable formulas: each row of the table, where the formula as written fails, inside loops and in derivatives."""
 
+import conftest
 import mpmath as mp
 import numpy as np
 import pytest
@@ -83,13 +84,10 @@ def agrees(got, want):
 
 
 @pytest.fixture
-def in_python():
+def in_python(request):
     """Python mode, for tests of single formulas; compiled mode has them all in one loop."""
-    assigned = dict(ns.config._assigned)
-    ns.config.mode = "python"
-    yield
-    ns.config._assigned.clear()
-    ns.config._assigned.update(assigned)
+    with conftest.in_mode("python", request.module.__name__):
+        yield
 
 
 @pytest.fixture

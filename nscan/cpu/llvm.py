@@ -16,6 +16,7 @@ import json
 from llvmlite import ir
 
 from nscan.cpu import math as functions
+from nscan.plan.dead import bodies
 
 I64, I32, I8, I1 = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(1)
 FLOATS = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
@@ -44,16 +45,7 @@ class Affine:
 
 def count_statements(statements):
     """Number of statements, inner ones included."""
-    total = 0
-    for s in statements:
-        total += 1
-        if s[0] == "range":
-            total += count_statements(s[6])
-        elif s[0] == "while":
-            total += count_statements(s[2])
-        elif s[0] == "if":
-            total += count_statements(s[2]) + count_statements(s[3])
-    return total
+    return len(statements) + sum(count_statements(inner) for s in statements for inner in bodies(s))
 
 
 def operations(statements):
@@ -61,7 +53,7 @@ def operations(statements):
     for s in statements:
         if s[0] == "let":
             yield s[2]
-        for inner in {"range": s[6:7], "while": s[2:3], "if": s[2:4]}.get(s[0], ()):
+        for inner in bodies(s):
             yield from operations(inner)
 
 

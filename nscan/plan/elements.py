@@ -231,7 +231,7 @@ class Elements:
             is_complex, kind = dtypes[1].kind == "c", dtypes[1].kind
         texts = row.spelling.get(kind) or row.spelling.get("*") if not is_complex else row.spelling.get("c")
         if is_complex and texts is None:
-            return self.library(row, args)
+            return self.call_library(row, args)
         if row.name == "power" and kind in "iu" and dtypes[1].kind == "i":
             self.fail(self.b.op("lt", "b1", args[1][0], self.b.const(0, args[1][0].dtype)), "power", eqn, args[1][0])
         names = {}
@@ -251,10 +251,10 @@ class Elements:
 
     def _named(self, row, args, dtype):
         if row.name in scalar.LIBRARY:
-            return self.library(row, args)
+            return self.call_library(row, args)
         return (scalar.apply(self.b, row.name, [a[0] for a in args], dtype),)
 
-    def library(self, row, args):
+    def call_library(self, row, args):
         """Call a scalar function of SciPy by address, in float64 or complex128."""
         dtype = args[0][0].dtype
         wide = [scalar.cast(self.b, part, "f8") for a in args for part in a]

@@ -16,13 +16,14 @@ from nscan.plan import dots, scalar, special
 from nscan.plan.axes import Axes, AxisClass, join_loop
 from nscan.plan.body import Body, copy
 from nscan.plan.clock import Clock, NoClock
+from nscan.plan.dead import live
 from nscan.plan.dots import plan_panels
 from nscan.plan.elements import Elements
 from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
-from nscan.plan.program import I64, Builder, live, program_text
+from nscan.plan.program import I64, Builder, program_text
 from nscan.plan.scatter import find_scatters
 from nscan.plan.stages import split
 from nscan.plan.storage import Place, Rows, block_rows, part_number, row_major, workspace

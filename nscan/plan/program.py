@@ -83,60 +83,6 @@ def program_text(statements):
     return json.dumps(statements, separators=(",", ":"))
 
 
-def live(statements, needed=None):
-    """Drop operations whose result nobody reads.
-
-    Parameters
-    ----------
-    statements : sequence of tuple
-    needed : set, optional
-        Numbers of values that are read afterwards; those that are read here are added.
-
-    Returns
-    -------
-    tuple of tuple
-    """
-    needed = set() if needed is None else needed
-    out = []
-    for s in reversed(statements):
-        kind = s[0]
-        if kind == "let":
-            if s[1] in needed:
-                needed.update(s[4])
-                out.append(s)
-            continue
-        if kind == "load":
-            if s[1] in needed:
-                needed.add(s[4])
-                out.append(s)
-            continue
-        if kind == "range":
-            needed.update(s[7])
-            s = (*s[:6], live(s[6], needed), s[7])
-            _read((s[2], s[3], s[5]), needed)
-        elif kind == "while":
-            needed.update(s[3])
-            s = (kind, s[1], live(s[2], needed), s[3])
-            _read(s[1], needed)
-        elif kind == "if":
-            _read(s[4], needed)
-            s = (kind, s[1], live(s[2], needed), live(s[3], needed), s[4])
-            needed.add(s[1])
-        else:
-            _read(s[1:], needed)
-        out.append(s)
-    return tuple(reversed(out))
-
-
-def _read(x, needed):
-    """Note every number of a statement: some are no values, which keeps more than must be kept."""
-    if isinstance(x, (tuple, list)):
-        for part in x:
-            _read(part, needed)
-    elif type(x) is int:
-        needed.add(x)
-
-
 class Scope:
     """An open block of statements.
 

@@ -22,7 +22,7 @@ UNARY = {ast.USub: "neg", ast.Invert: "not"}
 # Operations that a target prints. Those of the second group are the functions of its mathematics module.
 PRIMITIVES = {"add", "sub", "mul", "div", "neg", "not", "and", "or", "xor", "lt", "le", "gt", "ge", "eq", "ne", "select", "cast",
               "abs", "floor", "ceil", "trunc", "rint", "sqrt", "copysign", "fma", "signbit", "shl", "shr", "int_div",
-              "int_rem", "bit_count", "bits", "from_bits", "min", "max"}
+              "int_rem", "bit_count", "bits", "min", "max"}
 MATH = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid", "softplus", "log_sigmoid", "tanh", "sinh", "cosh", "sin",
         "cos", "tan", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "cbrt", "hypot", "fmod",
         "gamma", "lgamma", "nextafter"}
