@@ -28,7 +28,7 @@ def figures(known):
         lines.append(f"| {found['text']} | {milliseconds(each['nscan']['seconds'])} | " + " | ".join(cells) + " |")
     facts = known["machine"]
     lines += ["", f"One thread of {facts['processor']}; nscan's time holds the tracing of the step. Numba is a loop and, where there",
-              "is a figure, a gradient written by hand. All loops, forward times, growth and compile times: `docs/benchmarks.rst`."]
+              "is a figure, a gradient written by hand. All loops, forward times, growth and compile times: `docs/benchmarks.md`."]
     return "\n".join(lines)
 
 

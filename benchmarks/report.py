@@ -7,55 +7,51 @@ from benchmarks.harness import DIRECTIONS
 from benchmarks.measure import ORDER
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGE, PICTURE = ROOT / "docs" / "benchmarks.rst", ROOT / "docs" / "benchmarks.svg"
+PAGE, PICTURE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.svg"
 PEERS = ORDER[1:]
 NAMES = {"numba": "Numba", "numpy": "NumPy", "jax": "JAX", "torch": "PyTorch", "pytensor": "PyTensor"}
 COLOURS = {"numba": "#d55e00", "numpy": "#999999", "jax": "#0072b2", "torch": "#cc79a7", "pytensor": "#009e73"}
 
 INTRODUCTION = """\
-Benchmarks
-==========
+# Benchmarks
 
-.. This page is written by ``python -m benchmarks``.
+<!-- This page is written by `python -m benchmarks`. -->
 
-Each loop is run by nscan, by a Numba function written by hand, by a Python loop over NumPy arrays, by JAX (``lax.scan``
-under ``jit``), by PyTorch (eager) and by PyTensor (``scan``). All compute the same numbers, which is checked before a
+Each loop is run by nscan, by a Numba function written by hand, by a Python loop over NumPy arrays, by JAX (`lax.scan`
+under `jit`), by PyTorch (eager) and by PyTensor (`scan`). All compute the same numbers, which is checked before a
 time is taken. They take turns in one run (PyTensor in a process of its own, for it needs an older Numba). A column
 holds the median, over the turns, of *time of the other / time of nscan*: 2.0 means that nscan takes half as long,
 and below 1 nscan is behind. Everything runs on one thread, and times are
-processor times of the process, so that other programs on the machine do not count; ``--wall`` takes wall times.
+processor times of the process, so that other programs on the machine do not count; `--wall` takes wall times.
 
 The time of nscan is that of a whole call: every call traces the step anew. *Kernel* is the part spent in compiled
 code. NumPy, PyTorch and PyTensor run step by step; for long loops they get fewer steps, and the time is
-multiplied accordingly. ``torch.compile`` is not measured: it unrolls Python loops, here into 50 to 1,000,000 steps.
+multiplied accordingly. `torch.compile` is not measured: it unrolls Python loops, here into 50 to 1,000,000 steps.
 
 """
 FOOT = """\
-How to run it
--------------
+## How to run it
 
-.. code-block:: sh
+```sh
+pip install -e . && pip install -r benchmarks/requirements.txt
+python -m venv pytensor && pytensor/bin/pip install scipy -r benchmarks/requirements-pytensor.txt
+python -m benchmarks --pytensor pytensor/bin/python
+python -m benchmarks.readme
+```
 
-   pip install -e . && pip install -r benchmarks/requirements.txt
-   python -m venv pytensor && pytensor/bin/pip install scipy -r benchmarks/requirements-pytensor.txt
-   python -m benchmarks --pytensor pytensor/bin/python
-   python -m benchmarks.readme
-
-``python -m benchmarks loops garch --keep`` measures one loop and writes nothing; ``--quick`` takes fewer turns.
+`python -m benchmarks loops garch --keep` measures one loop and writes nothing; `--quick` takes fewer turns.
 """
 
 
 def table(header, rows):
-    """Return a list-table."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (header, *rows):
-        lines += [("   * - " if k == 0 else "     - ") + (cell or "\\") for k, cell in enumerate(row)]
-    return "\n".join(lines) + "\n\n"
+    """Return a table: the first column to the left, figures to the right."""
+    lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n\n"
 
 
 def heading(text):
     """Return a heading."""
-    return f"{text}\n{'-' * len(text)}\n\n"
+    return f"## {text}\n\n"
 
 
 def milliseconds(seconds):
@@ -91,7 +87,7 @@ def missing_text(loops):
         for direction in DIRECTIONS:
             for peer, why in found.get(f"wrong {direction}", {}).items():
                 reasons.setdefault((peer, f"{direction}: {why}"), []).append(found["text"].split(",")[0])
-    lines = [f"- {NAMES[peer]}, {', '.join(dict.fromkeys(names))}: ``{why}``" for (peer, why), names in sorted(reasons.items())
+    lines = [f"- {NAMES[peer]}, {', '.join(dict.fromkeys(names))}: `{why}`" for (peer, why), names in sorted(reasons.items())
              if why != "not written"]
     return "A dash is a loop that was not written for that peer, or one of these:\n\n" + "\n".join(lines) + "\n\n"
 
@@ -174,7 +170,7 @@ def write(known):
     text = INTRODUCTION + machine_text(known["machine"])
     if "loops" in known:
         picture(known["loops"])
-        text += ".. image:: benchmarks.svg\n   :alt: ratios of time, loop by loop\n\n"
+        text += "![ratios of time, loop by loop](benchmarks.svg)\n\n"
         text += heading("Forward") + loops_table(known["loops"], "forward")
         text += heading("Value and gradient") + loops_table(known["loops"], "gradient")
         text += missing_text(known["loops"])

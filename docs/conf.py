@@ -19,7 +19,7 @@ author = "the nscan developers"
 copyright = author
 version = release = nscan.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "nscan_pages"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "nscan_pages", "myst_parser"]
 default_role = "py:obj"
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_generated"]

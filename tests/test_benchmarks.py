@@ -53,7 +53,7 @@ def test_a_peer_that_is_not_installed():
 
 
 def test_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "PAGE", tmp_path / "page.rst")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(report, "PICTURE", tmp_path / "picture.svg")
     side = {"nscan": {"seconds": 0.002, "ratio": 1.0, "kernel": 0.001}, "jax": {"seconds": 0.001, "ratio": 0.5}}
     report.write({
@@ -63,6 +63,6 @@ def test_page(tmp_path, monkeypatch):
             harness.DIRECTIONS, {"seconds": 0.1, "kernel": 0.1, "floor": 0.05, "ratio": 2.0})}],
         "compile": {"lstm": {"gradient": {"failed": "it failed"}}}})
     page = report.PAGE.read_text()
-    assert "* - Loop a\n     - 2\n     - 1\n     - --\n     - --\n     - 0.50\n" in page
-    assert "PyTorch, Loop a: ``not there``" in page and "it failed" in page
+    assert "| Loop a | 2 | 1 | -- | -- | 0.50 |" in page
+    assert "PyTorch, Loop a: `not there`" in page and "it failed" in page
     assert report.PICTURE.read_text().startswith("<?xml")

@@ -80,14 +80,15 @@ def total(v, parts, read, start=None):
     """
     if not parts:
         return start
-    dense, scatters = start, []
+    dense, scatters, fresh = start, [], False
     for part in parts:
         if hasattr(part, "add_to"):
             scatters.append(part)
         else:
-            dense = part if dense is None else dense + part
+            dense, fresh = (part, False) if dense is None else (dense + part, True)
     for part in scatters:
-        dense = part.add_to(full(shape_of(v, read), 0, v.dtype) if dense is None else dense)
+        dense = part.add_to(full(shape_of(v, read), 0, v.dtype) if dense is None else dense, fresh)
+        fresh = True
     return dense
 
 

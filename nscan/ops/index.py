@@ -25,7 +25,8 @@ import numpy as np
 from nscan import errors
 from nscan.array import TABLE_WRITE
 from nscan.primitive import TABLE, bind, broadcast, custom, full, repeat_to, unbroadcast
-from nscan.tape import Key
+from nscan.tape import Key, Lit
+from nscan.trace import Traced
 
 INT = np.dtype("i8")
 
@@ -133,15 +134,22 @@ def _read_eager(x, *operands, spec):
 def _write_eager(add):
     def run(x, v, *operands, spec):
         out = np.array(x)
-        where = numpy_index(spec, x.shape, operands)
-        if not add:
-            out[where] = v
-        elif any(entry[0] == "arr" for entry in spec.entries):
-            np.add.at(out, where, v)
-        else:  # slices and integers select no element twice
-            out[where] += v
+        if add:
+            return add_in_place(out, v, operands, spec)
+        out[numpy_index(spec, x.shape, operands)] = v
         return out
     return run
+
+
+def add_in_place(out, v, operands, spec):
+    """Add values to the entries of a real array that an index selects; return the array."""
+    where = numpy_index(spec, out.shape, [x.value if type(x) is Lit else x for x in operands])
+    value = v.value if type(v) is Lit else v
+    if any(entry[0] == "arr" for entry in spec.entries):
+        np.add.at(out, where, value)
+    else:  # slices and integers select no element twice
+        out[where] += value
+    return out
 
 
 def _zeros(at, i):
@@ -167,9 +175,12 @@ class Scatter:
         self.operands = operands
         self.spec = spec
 
-    def add_to(self, dense):
-        """Add this to a dense cotangent."""
-        return bind(TABLE["index_add"], (dense, self.value, *self.operands), {"spec": self.spec})
+    def add_to(self, dense, fresh=False):
+        """Add this to a dense cotangent; one that is `fresh`, read by nobody else yet, may be written to."""
+        inputs = (dense, self.value, *self.operands)
+        if fresh and isinstance(dense, np.ndarray) and not any(isinstance(x, Traced) for x in inputs):
+            return add_in_place(dense, self.value, self.operands, self.spec)
+        return bind(TABLE["index_add"], inputs, {"spec": self.spec})
 
 
 def _read_vjp(cts, at, spec):

@@ -228,7 +228,8 @@ def _like(a, *rest):
 
 def _safe_mul(c, p):
     """Multiply, but give 0 where c is exactly 0 (p may be inf or NaN there)."""
-    return np.where(c == 0, np.zeros_like(c), c * p)
+    out = c * p
+    return out if np.isfinite(out.sum()) else np.where(c == 0, np.zeros_like(c), out)
 
 
 pointwise("ratio", None, partials=("select(b == 0, 0, 1/select(b == 0, 1, b))", "-y*select(b == 0, 0, 1/select(b == 0, 1, b))"),
