@@ -64,8 +64,8 @@ def emitter_hash():
 
 
 def kernel_name(text, features):
-    """Name of the kernel with this program on this kind of host."""
-    digest = hashlib.sha256(f"{emitter_hash()} {features} {text}".encode())
+    """Name of the kernel with this program on this kind of host, at Numba's level of optimisation."""
+    digest = hashlib.sha256(f"{emitter_hash()} {numba.config.OPT} {features} {text}".encode())
     return PREFIX + digest.hexdigest()[:32]
 
 

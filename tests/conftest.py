@@ -1,11 +1,7 @@
 """Shared by all tests: the fixture `mode`, which runs a test in python mode, compiled mode, or both."""
 
-import atexit
 import contextlib
-import functools
 import inspect
-import shutil
-import tempfile
 
 import pytest
 
@@ -43,27 +39,13 @@ def pytest_runtest_setup(item):
 
 @contextlib.contextmanager
 def without_optimisations():
-    """Compile without LLVM's optimisations: a plan's results do not depend on them, and they take most of the time.
-
-    Such kernels have a folder of their own for the time of a process, for a kernel is named by its text alone.
-    """
+    """Compile without LLVM's optimisations: a plan's results do not depend on them, and they take most of the time."""
     from numba.core import config
     before, config.OPT = config.OPT, config._OptLevel(0)
-    assigned = dict(ns.config._assigned)
-    ns.config.cache_dir = _plain_folder()
     try:
         yield
     finally:
         config.OPT = before
-        ns.config._assigned.clear()
-        ns.config._assigned.update(assigned)
-
-
-@functools.cache
-def _plain_folder():
-    folder = tempfile.mkdtemp(prefix="nscan-plain-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @contextlib.contextmanager

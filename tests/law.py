@@ -154,10 +154,12 @@ def choose(mask, new, old):
 
 
 @np.errstate(all="ignore")
-def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True, reset_to=None):
+def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, exact=True, reset_to=None,
+        windows_at=None):
     """Run a loop; return the stacked rows of each output, and the final value of each (None for a row).
 
-    `reset_to` is what a reset goes back to, where the loop starts elsewhere; like outputs_info.
+    `reset_to` is what a reset goes back to, where the loop starts elsewhere; like outputs_info. ``windows_at=(i, found)``
+    puts into the list `found` what step i sees of each state: its last values.
     """
     sequences = [Sequence(entry) for entry in entries(sequences)]
     states = [None if entry is None else State(entry) for entry in entries(outputs_info)]
@@ -190,6 +192,8 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
         first = [s and [np.broadcast_to(row, s.shape) for row in State(entry).window()]
                  for s, entry in itertools.zip_longest(states, reset_to)]
     for i in itertools.count() if n == np.inf else range(n):
+        if windows_at is not None and i == windows_at[0]:
+            windows_at[1].extend(windows)
         live = True if lengths is None else i < lengths
         if not np.any(live):
             stacked = [rows + [np.zeros_like(x)] for rows, x in zip(stacked, like, strict=True)]
@@ -215,9 +219,9 @@ def run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengt
 
 
 def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None, go_backwards=False,
-         return_list=False, lengths=None, reset=None, reset_to=None):
+         return_list=False, lengths=None, reset=None, **watched):
     """Return the rows that the step returned, stacked: one array for each output."""
-    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, reset_to=reset_to)
+    rows, _ = run(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, lengths, reset, **watched)
     return rows if return_list else rows[0] if len(rows) == 1 else tuple(rows)
 
 

@@ -64,7 +64,12 @@ def truncated_law(case, given):
         first = [x[:head] for x in run(case, law, given)]
     else:
         first = run(*(lambda part: (part[0], law, part[1]))(steps_from(case, given, 0, head)))
-    middle = [last_rows(x, t, out) for x, t, out in zip(given.states, case.states, first, strict=False)]
+    if case.api == "scan" and given.reset is not None:  # a reset changes all that later steps see of a state
+        windows = []
+        run(case, law, given, {"windows_at": (head, windows)})
+        middle = [w[0] if t == (-1,) else np.stack(w) for w, t in zip(windows, case.states, strict=False)]
+    else:
+        middle = [last_rows(x, t, out) for x, t, out in zip(given.states, case.states, first, strict=False)]
 
     def f(*arrays):
         parts = list(arrays)

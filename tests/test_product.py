@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 import conftest
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from product import cases, grid
+from product import Case, cases, grid
 from product_check import check
 
 import nscan as ns
@@ -31,6 +31,12 @@ def test_grid(mode, case):
 @pytest.mark.parametrize("case", grid()[::4], ids=named)
 def test_a_part_of_the_grid_compiled(compiled, case):
     check(case, 1 + (case.seed % 16 == 0))
+
+
+@pytest.mark.parametrize("taps", [(-1, -2), (-1, -3), (-2, -3)], ids=str)
+def test_reset_before_the_last_steps(mode, taps):
+    """What truncation leaves of a state was set back on the way: the steps after see its initial values still."""
+    check(Case(states=(taps,), shape=(), steps=4, n_steps=4, truncate=2, reset="rows", seed=1), 1)
 
 
 def draw(count, order, start=None):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 
+import conftest
 import numba
 import numpy as np
 import pytest
@@ -128,6 +129,13 @@ def test_the_name_covers_the_emitter(monkeypatch):
     before = build.kernel_name("((), (), ())", ("fma",))
     monkeypatch.setattr(build, "_EMITTER_HASH", ["another"])
     assert build.kernel_name("((), (), ())", ("fma",)) != before
+
+
+def test_the_name_covers_the_level_of_optimisation():
+    """A kernel compiled without optimisations is another file."""
+    before = build.kernel_name("((), (), ())", ("fma",))
+    with conftest.without_optimisations():
+        assert build.kernel_name("((), (), ())", ("fma",)) != before
 
 
 def test_the_emitter_hash_reads_the_sources(monkeypatch, tmp_path):
