@@ -33,10 +33,11 @@ def test_a_part_of_the_grid_compiled(compiled, case):
     check(case, 1 + (case.seed % 16 == 0))
 
 
-@pytest.mark.parametrize("taps", [(-1, -2), (-1, -3), (-2, -3)], ids=str)
-def test_reset_before_the_last_steps(mode, taps):
+@pytest.mark.parametrize("taps, steps, truncate, extra, seed", [((-1, -2), 3, 1, 0, 0), ((-1, -3), 4, 2, 1, 1)])
+def test_reset_before_the_last_steps(mode, taps, steps, truncate, extra, seed):
     """What truncation leaves of a state was set back on the way: the steps after see its initial values still."""
-    check(Case(states=(taps,), shape=(), steps=4, n_steps=4, truncate=2, reset="rows", seed=1), 1)
+    check(Case(seqs=(), states=(taps,), rows=0, shape=(), steps=steps, n_steps=steps, extra=(0, 0, extra), truncate=truncate,
+               reset="rows", seed=seed), 1)
 
 
 def draw(count, order, start=None):
