@@ -249,6 +249,6 @@ def test_readme_commands():
     commands = [code.strip() for language, code in code_blocks() if language == "sh"]
     assert len(commands) == 2
     setup = (ROOT / "setup.cfg").read_text()
-    for line, extra, last in zip(commands, ("main", "test"), ("python -m nscan", "python -m pytest")):
+    for line, extra, last in zip(commands, ("main", "test"), ("python -m nscan", "python -m pytest -n auto")):
         assert line == f'pip install ".[{extra}]" && {last}'
         assert f"\n{extra} =\n" in setup
