@@ -103,7 +103,7 @@ class _Batcher:
         self.where = q.where
         inputs = [self.read(v) for v in q.inputs]
         if not any(type(x) is Lanes for x in inputs):
-            self.eqns.append(q)
+            self.eqns.append(Eqn(q.row, tuple(inputs), q.outputs, q.params, q.where))
             self.env.update((v, v) for v in q.outputs)
             return
         rule = RULES.get(q.row.name) or RULES.get(q.row.kind)
@@ -270,7 +270,7 @@ def _linalg(b, q, inputs):
 
 def _loop(b, q, inputs):
     loop = q.params["loop"]
-    if loop.stop or loop.hidden or loop.watch or type(inputs[0]) is not Lit:
+    if loop.stop or loop.hidden or not set(loop.watch) <= {"profile"} or type(inputs[0]) is not Lit:
         raise Unbatchable("a loop that stops, keeps rows, is watched, or whose length is data")
     inner, kept, rows = batch_loop(loop, [type(x) is Lanes for x in inputs[1:]], b.size)
     seqs = [b.timed(x) if type(x) is Lanes else x for x in inputs[1:1 + loop.seqs]]
