@@ -7,12 +7,20 @@ the lanes next to it, and stay so (`Lanes.timed`) through what leaves the two in
 
 import dataclasses
 
+from nscan.grad import loop as rule
 from nscan.primitive import TABLE
-from nscan.tape import Eqn, Lit, Tape, Var
+from nscan.tape import RESIDUAL, Eqn, Lit, Tape, Var
 
 
 class Unbatchable(Exception):
     """A tape that cannot be batched: sizes that are data, loops that stop, rows without a rule."""
+
+
+class Kept:
+    """The residual of a loop: the rows that stand for it, as values of their own."""
+
+    def __init__(self, rows):
+        self.rows = rows
 
 
 class Lanes:
@@ -23,6 +31,11 @@ class Lanes:
     def __init__(self, front=None, timed=None):
         self.front = front
         self.timed = timed
+
+    @property
+    def shape(self):
+        """Shape of the value in each lane."""
+        return tuple(self.front.shape[1:]) if self.front is not None else (self.timed.shape[0], *self.timed.shape[2:])
 
 
 def batch(tape, flags, size, wanted=None):
@@ -60,11 +73,11 @@ def batch(tape, flags, size, wanted=None):
 
 
 def batch_loop(loop, flags, size):
-    """Batch a loop over its operands: (loop, which states, sums and constants have lanes, which rows).
+    """Batch a loop without sums over its operands: (loop, which states and constants have lanes, which rows).
 
     A state has lanes if its initial value has, or what the step makes of it.
     """
-    seqs, a = flags[:loop.seqs], loop.seqs + loop.states + loop.sums
+    seqs, a = flags[:loop.seqs], loop.seqs + loop.states
     states, consts = list(flags[loop.seqs:a]), flags[a:]
     while True:
         wanted = [*states, *[False] * (len(loop.step.outputs) - len(states))]
@@ -99,17 +112,18 @@ class _Batcher:
     def equation(self, q):
         """Append what an equation becomes."""
         for v in q.outputs:
-            _check_static(v)
+            if v.dtype is not RESIDUAL:
+                _check_static(v)
         self.where = q.where
         inputs = [self.read(v) for v in q.inputs]
-        if not any(type(x) is Lanes for x in inputs):
+        if not any(type(x) in (Lanes, Kept) for x in inputs) and not (q.row.name == "loop" and q.params["loop"].hidden):
             self.eqns.append(Eqn(q.row, tuple(inputs), q.outputs, q.params, q.where))
             self.env.update((v, v) for v in q.outputs)
             return
-        rule = RULES.get(q.row.name) or RULES.get(q.row.kind)
-        if rule is None:
+        apply = RULES.get(q.row.name) or (RULES.get(q.row.kind) if q.row.kind != "loop" else None)
+        if apply is None:
             raise Unbatchable(q.row.name)
-        outs = rule(self, q, inputs)
+        outs = apply(self, q, inputs)
         self.env.update(zip(q.outputs, outs if type(outs) is list else [outs]))
 
     def emit(self, row, inputs, params):
@@ -162,10 +176,10 @@ class _Batcher:
             if len(x.shape) < ndim:
                 return x
             return self.reshape(x, (x.shape[0], 1, *x.shape[1:]))
-        own = (x.front or x.timed).shape
-        if len(own) - 1 == ndim:
+        if len(x.shape) == ndim:
             return self.timed(x)
-        return self.reshape(self.front(x, ndim - 1), (1, *self.front(x, ndim - 1).shape))
+        x = self.front(x, ndim - 1)
+        return self.reshape(x, (1, *x.shape))
 
 
 def _swapped(ndim):
@@ -173,7 +187,7 @@ def _swapped(ndim):
 
 
 def _check_static(v):
-    if any(type(d) is not int for d in v.shape) or v.dtype.kind == "R":
+    if any(type(d) is not int for d in v.shape) or v.dtype is RESIDUAL:
         raise Unbatchable("a size that is data, or a residual")
 
 
@@ -184,7 +198,7 @@ def _is_timed(x):
 # -------------------------------------------------------------------------------------------------- rules
 def _pointwise(b, q, inputs):
     ndim = len(q.outputs[0].shape)
-    if any(_is_timed(x) and len(x.timed.shape) - 1 == ndim for x in inputs):
+    if any(_is_timed(x) and len(x.shape) == ndim for x in inputs):
         return Lanes(timed=b.emit(q.row, [b.aligned(x, ndim) for x in inputs], q.params)[0])
     return Lanes(b.emit(q.row, [b.front(x, ndim) for x in inputs], q.params)[0])
 
@@ -270,19 +284,51 @@ def _linalg(b, q, inputs):
 
 def _loop(b, q, inputs):
     loop = q.params["loop"]
-    if loop.stop or loop.hidden or not set(loop.watch) <= {"profile"} or type(inputs[0]) is not Lit:
-        raise Unbatchable("a loop that stops, keeps rows, is watched, or whose length is data")
+    shown, m = loop.rows, loop.rows + loop.hidden
+    outs = _bind_loop(b, loop, inputs, q.inputs)
+    return [*outs[:shown], *outs[m:], *([Kept(outs[shown:m])] if loop.hidden else [])]
+
+
+def _bind_loop(b, loop, inputs, like):
+    """Append a loop, residual rows among its rows; `like` are operands of the shapes without lanes. Its outputs."""
+    if loop.stop or not set(loop.watch) <= {"profile"} or type(inputs[0]) is not Lit:
+        raise Unbatchable("a loop that stops, is watched, or whose length is data")
+    # A sum has no reverse rule of its own; as a state it has, and the planner makes a sum of it again.
+    loop = dataclasses.replace(loop, rows=loop.rows + loop.hidden, hidden=0, keep=None, partner=None, states=loop.states + loop.sums,
+                               sums=0, state_names=(*loop.state_names, *[""] * loop.sums))
     inner, kept, rows = batch_loop(loop, [type(x) is Lanes for x in inputs[1:]], b.size)
     seqs = [b.timed(x) if type(x) is Lanes else x for x in inputs[1:1 + loop.seqs]]
-    rest = zip(inputs[1 + loop.seqs:], q.inputs[1 + loop.seqs:], kept)
+    rest = zip(inputs[1 + loop.seqs:], like[1 + loop.seqs:], kept)
     rest = [b.repeated(x, v.shape) if flag else x for x, v, flag in rest]
-    outs = b.emit(q.row, [inputs[0], *seqs, *rest], {"loop": inner})
-    states = kept[:loop.states + loop.sums]
+    outs = b.emit(TABLE["loop"], [inputs[0], *seqs, *rest], {"loop": inner})
     timed = [Lanes(timed=v) if flag else v for v, flag in zip(outs[:loop.rows], rows)]
-    return [*timed, *[Lanes(v) if flag else v for v, flag in zip(outs[loop.rows:], states)]]
+    return [*timed, *[Lanes(v) if flag else v for v, flag in zip(outs[loop.rows:], kept)]]
+
+
+def _adjoint(b, q, inputs):
+    """The adjoint of a loop becomes an ordinary loop over the reversed steps, as in `nscan.plan.memory`."""
+    loop, active, with_ct = (q.params[k] for k in ("loop", "active", "with_ct"))
+    found, operands = rule.adjoint_operands(loop, active, with_ct, q.inputs)
+    if any(v.dtype is RESIDUAL and type(x) is not Kept for v, x in zip(q.inputs, inputs)) or found.extra:
+        raise Unbatchable("a residual from elsewhere")
+
+    def value(x):
+        if type(x) is rule.Hidden:
+            return b.read(x.residual).rows[x.index]
+        if type(x) is rule.Zero:
+            return b.one("fill", Lit(0, x.dtype), template=tuple(x.shape)) if x.shape else Lit(0, x.dtype)
+        return b.read(x)
+    values = [value(x) for x in operands]
+    like = [x if type(x) is not rule.Hidden else None for x in operands]
+    outs = _bind_loop(b, found.backward, values, like)
+    back = rule.adjoint_results(found, loop, active, outs, rule.split_adjoint(loop, with_ct, q.inputs)[1])
+    back = [value(x) if type(x) is rule.Zero else x for x in back]
+    if any(tuple(x.shape) != tuple(v.shape) for x, v in zip(back, q.outputs)):
+        raise Unbatchable("a sequence of which only some rows were read")
+    return back
 
 
 RULES = {"pointwise": _pointwise, "reduction": _reduction, "contract": _contract, "index": _index, "index_update": _write,
          "index_add": _write, "fill": _repeat, "broadcast_to": _repeat, "reshape": _reshape, "transpose": _transpose,
          "concatenate": _along, "running": _along, "sort": _along, "argsort": _along, "searchsorted": _searchsorted,
-         "linalg": _linalg, "loop": _loop}
+         "linalg": _linalg, "loop": _loop, "loop_adjoint": _adjoint}

@@ -12,7 +12,7 @@ import math
 from nscan.batch import Unbatchable, batch
 from nscan.config import config
 from nscan.optimise import may_fail, optimise
-from nscan.tape import Lit, Var, remember
+from nscan.tape import RESIDUAL, Lit, Var, remember
 
 # Lanes of a block: at least LEAST, at best BEST, fewer where the rows of the loop inside would need more than ROOM bytes.
 LEAST, BEST, ROOM = 16, 40, 1 << 20
@@ -83,8 +83,9 @@ def _best(loop):
     for q in loop.step.eqns:
         if moving.intersection(v for v in q.inputs if type(v) is Var):
             moving.update(q.outputs)
-            found.append(_lanes(q) if q.row.name == "loop" else BEST if _is_small(q) else None)
-            loops += q.row.name == "loop"
+            is_loop = q.row.name in ("loop", "loop_adjoint")
+            found.append(_lanes(q) if is_loop else BEST if _is_small(q) else None)
+            loops += is_loop
     return min(found) if loops and None not in found else None
 
 
@@ -122,9 +123,8 @@ def _equations(tape):
 
 
 def _is_static(tape):
-    """Whether all sizes are known, and there is no residual."""
-    values = [v for q in _equations(tape) for v in (*q.inputs, *q.outputs)]
-    return all(v.dtype.kind != "R" and all(type(d) is int for d in v.shape) for v in values)
+    """Whether all sizes are known."""
+    return all(type(d) is int for q in _equations(tape) for v in (*q.inputs, *q.outputs) for d in v.shape)
 
 
 def _size(v):
@@ -132,7 +132,7 @@ def _size(v):
 
 
 def _bytes(v):
-    return _size(v) * v.dtype.itemsize
+    return 0 if v.dtype is RESIDUAL else _size(v) * v.dtype.itemsize
 
 
 def _work(q):

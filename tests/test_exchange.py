@@ -307,6 +307,48 @@ def test_directions_of_a_jacobian(taken):
     close(found, plain(lambda: ns.jacobian(path)(np.linspace(0.5, 1.5, 20))))
 
 
+@pytest.mark.parametrize("name", ["average", "likelihood", "filtered", "carried", "backwards", "nested", "taps"])
+def test_derivatives_of_each_row(name, taken):
+    """A map whose function holds a gradient: the adjoint inside goes over lanes too; and its own gradient."""
+    body, rows = BODIES[name]
+
+    def slopes(rows, rate):
+        def loss(row, rate):
+            return sum(np.sum(y * y) for y in flatten(body(row, rate))[0])
+        return ns.map(lambda row, rate: ns.grad(loss, (0, 1))(row, rate), [rows], [rate])
+    found = slopes(rows, 0.7)
+    assert any(taken), "the map was not exchanged"
+    close(found, plain(lambda: slopes(rows, 0.7)), 1e-9)
+    again = ns.grad(lambda rows, rate: sum(np.sum(np.cos(y)) for y in slopes(rows, rate)), (0, 1))
+    close(again(rows, 0.7), plain(lambda: again(rows, 0.7)), 1e-8)
+
+
+def test_loop_that_is_the_same_for_all(taken):
+    """A loop without lanes whose cotangents, or products with them, have lanes."""
+    def slope(row, weights):
+        def loss(weights):
+            return np.sum(row * ns.scan(lambda w, h: np.tanh(h + w), weights, 0.3)) ** 2
+        return ns.grad(loss)(weights)
+
+    def slopes(rows, weights):
+        return ns.map(slope, [rows], [weights])
+    weights = np.linspace(0.1, 0.5, STEPS)
+    close(slopes(ROWS, weights), plain(lambda: slopes(ROWS, weights)), 1e-9)
+    assert any(taken)
+    again = ns.grad(lambda w: np.sum(slopes(ROWS, w) ** 2))
+    close(again(weights), plain(lambda: again(weights)), 1e-8)
+
+
+def test_hessian(taken):
+    """Directions of a Hessian are lanes of a loop and of its adjoint."""
+    def loss(w):
+        return np.sum(ns.scan(lambda h: np.tanh(w[:16].reshape(4, 4) @ h + w[16:]), None, np.ones(4) * 0.3, n_steps=6) ** 2)
+    at = np.sin(np.arange(20.0))
+    found = ns.hessian(loss)(at)
+    assert any(taken)
+    close(found, plain(lambda: ns.hessian(loss)(at)), 1e-9)
+
+
 def test_errors_speak_of_the_element(taken):
     """A map that fails fails as it does without the exchange."""
     def body(row):
