@@ -220,6 +220,8 @@ def _contract(b, q, inputs):
 
 def _index(b, q, inputs):
     x, spec = inputs[0], q.params["spec"]
+    if type(x) is not Lanes:
+        return _look_up(b, q, inputs)
     _check_index(inputs[1:], spec)
     whole = ("slice", 0, b.size, 1)
     first = spec.entries[0] if spec.entries else None
@@ -228,6 +230,23 @@ def _index(b, q, inputs):
         out = b.one("index", b.timed(x), spec=spec)
         return Lanes(out) if first[0] == "at" else Lanes(timed=out)
     return Lanes(b.one("index", b.front(x), *inputs[1:], spec=_led_index(spec, whole)))
+
+
+def _look_up(b, q, inputs):
+    """Read an array that is the same for all lanes at places of each lane: indices become arrays over lanes."""
+    spec = q.params["spec"]
+    kinds = [e[0] for e in spec.entries]
+    if "dyn" in kinds:
+        raise Unbatchable("a slice whose bounds are data")
+    places = [k for k, kind in enumerate(kinds) if kind in ("arr", "at", "atop")]
+    apart = places[-1] - places[0] >= len(places)
+    before = 0 if apart else places[0]
+    entries = tuple(("arr", e[1]) if e[0] == "atop" else e for e in spec.entries)
+    ndim = max(len(v.shape) for v in q.inputs[1:])
+    operands = [b.front(x, ndim) for x in inputs[1:]]
+    out = b.one("index", inputs[0], *operands, spec=dataclasses.replace(spec, entries=entries, place=before))
+    perm = (before, *[k for k in range(len(out.shape)) if k != before])
+    return Lanes(out if not before else b.one("transpose", out, perm=perm))
 
 
 def _write(b, q, inputs):

@@ -71,6 +71,11 @@ WEIGHTS = np.array([[0.8, 0.1], [-0.2, 0.7]])
 TABLE_ = np.array([0.4, 0.9, 1.3])
 
 
+def astype(x):
+    """Whole numbers from 0 to 2 or 3."""
+    return np.floor(3 * x).astype(int)
+
+
 def average(row, rate):
     return ns.scan(lambda x, h: h + rate * (x - h), row, row[0])
 
@@ -154,9 +159,20 @@ def looked_up(row, rate):
     return ns.scan(lambda w, h, x: h * rate + x[1] * w, TABLE_, 0.0, [row])
 
 
+def by_index(row, rate):
+    """Places of each lane in arrays that are the same for all."""
+    k = astype(row)
+    table = ns.array(np.outer(TABLE_, TABLE_))
+
+    def step(x, k, h, table):
+        return h * rate + table[:, k] * x + table[k, 1]
+    return ns.scan(step, [row, k], np.zeros(3), table), table[k], table[1:, k]
+
+
 BODIES = {f.__name__: (f, x) for f, x in (
     (average, ROWS), (likelihood, ROWS), (filtered, PAIRS), (carried, ROWS), (backwards, ROWS), (written, ROWS), (nested, ROWS),
-    (counted, STARTS), (none, ROWS), (one, ROWS), (taps, ROWS), (drawn, ROWS), (looked_up, ROWS))}
+    (counted, STARTS), (none, ROWS), (one, ROWS), (taps, ROWS), (drawn, ROWS), (looked_up, ROWS),
+    (by_index, ROWS / 2))}
 
 
 def over(body, rows, rate):
@@ -391,16 +407,12 @@ def window(row):
     return ns.scan(lambda x, h: h + np.sum(row[:astype(x)]), row, 0.0)[-1]
 
 
-def astype(x):
-    return np.floor(3 * x).astype(int)
-
-
 def branch(row):
     return ns.cond(row[0] > 0.7, lambda r: ns.scan(lambda x, h: h + x, r, 0.0)[-1], lambda r: r[0], row)
 
 
 def indexed(row):
-    return ns.scan(lambda x, h: h + ns.array(TABLE_)[astype(x / 2)], row, 0.0)[-1]
+    return ns.scan(lambda x, h: h + row[astype(x)], row, 0.0)[-1]
 
 
 @pytest.mark.parametrize("body", [wide, long_steps, stopping, until, window, branch, indexed])
