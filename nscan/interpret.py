@@ -5,7 +5,7 @@ import numpy as np
 from nscan import errors
 from nscan.primitive import TABLE
 from nscan.tape import RESIDUAL, Lit, locate
-from nscan.trace import STATE, bind, rules
+from nscan.trace import STATE, bind, current_step, rules
 
 RUN_TIME = (errors.IndexRangeError, errors.SingularError, errors.SizeError, errors.ArithmeticStepError)
 
@@ -25,11 +25,14 @@ def read(env, v):
 
 def run_equations(eqns, env):
     """Bind equations one after another."""
-    before = STATE.where
+    before, step = STATE.where, current_step()
     try:
         for eqn in eqns:
             STATE.where = eqn.where
-            outs = bind(eqn.row, [v if type(v) is Lit else env[v] for v in eqn.inputs], eqn.params)
+            ins = [v if type(v) is Lit else env[v] for v in eqn.inputs]
+            # What is made of numbers alone is no array of the step's that its loops would need as an operand.
+            alone = step is not None and all([type(x) is Lit for x in ins])
+            outs = step.process(eqn.row, ins, eqn.params) if alone else bind(eqn.row, ins, eqn.params)
             env.update(zip(eqn.outputs, outs if type(outs) is tuple else (outs,)))
     finally:
         STATE.where = before

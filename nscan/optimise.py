@@ -4,6 +4,8 @@ Runs once for each structure, where a trace ends: on the user's steps before the
 decides about rounding is decided for the forward and the backward pass alike, and on derived steps.
 """
 
+import dataclasses
+
 from nscan.primitive import TABLE
 from nscan.rewrites import is_number, rewrite
 from nscan.tape import Eqn, Lit, Tape, Var, operand_key, params_key
@@ -35,10 +37,31 @@ def remove_dead(tape):
     kept = []
     for q in reversed(tape.eqns):
         if may_fail(q) or any(v in needed for v in q.outputs):
+            q = _without_dead_rows(q, needed)
             kept.append(q)
             needed.update(v for v in q.inputs if type(v) is Var)
             needed.update(d for v in (*q.inputs, *q.outputs) for d in v.shape if type(d) is Var)
     return Tape(tape.inputs, tuple(reversed(kept)), tape.outputs)
+
+
+def _without_dead_rows(q, needed):
+    """Let a loop keep only the rows that somebody reads."""
+    loop = q.params["loop"] if q.row.name == "loop" else None
+    if loop is None or loop.hidden or loop.watch or all(v in needed for v in q.outputs[:loop.rows]):
+        return q
+    rows = tuple([k for k in range(loop.rows) if q.outputs[k] in needed])
+    return Eqn(q.row, q.inputs, (*[q.outputs[k] for k in rows], *q.outputs[loop.rows:]), {"loop": _with_rows(loop, rows)}, q.where)
+
+
+def _with_rows(loop, rows):
+    """Return a loop with some of its rows, the same object every time."""
+    found = loop.variants.get(rows)
+    if found is None:
+        a, outputs = loop.states + loop.sums, loop.step.outputs
+        outputs = (*outputs[:a], *[outputs[a + k] for k in rows], *outputs[a + loop.rows:])
+        step = remove_dead(Tape(loop.step.inputs, loop.step.eqns, outputs))
+        found = loop.variants[rows] = dataclasses.replace(loop, step=step, rows=len(rows))
+    return found
 
 
 def may_fail(q):

@@ -11,6 +11,9 @@ import numpy as np
 
 from nscan import checkpoint, errors
 from nscan.array import as_operand, astype
+from nscan.array import traced as indexable
+from nscan.exchange import exchanged
+from nscan.interpret import RUN_TIME
 from nscan.primitive import TABLE, bind, repeat_to, same_shape, shape_text
 from nscan.state import STATE, section
 from nscan.tape import RESIDUAL, Lit, Loop, locate, remember
@@ -363,7 +366,26 @@ def _equal(a, b):
 def run(made, n, seqs):
     """Bind the loop equation: rows, final states, and the number of steps if it stops by itself."""
     loop = made.loop
+    parts = exchanged(loop, n, current_step() is None)
+    if parts is not None:
+        try:
+            return _run_blocks(parts, seqs, made.operands), [], None
+        except RUN_TIME:
+            pass  # the map as it is finds the step and the text of the error
     n = Lit(n, np.int64) if isinstance(n, (int, np.integer)) else n
     outs = bind(TABLE["loop"], (n, *seqs, *made.operands), {"loop": loop})
     rows, finals, _, count, _ = loop.split_outputs(outs)
     return list(rows), list(finals), count
+
+
+def _run_blocks(parts, seqs, operands):
+    """Run a map in blocks of its elements (`nscan.exchange`); its rows."""
+    first, found = 0, []
+    for count, lanes, loop in parts:
+        last = first + count * lanes
+        xs = [x if last - first == x.shape[0] else indexable(x)[first:last] for x in seqs]
+        xs = [np.reshape(x, (count, lanes, *x.shape[1:])) for x in xs]
+        rows = bind(TABLE["loop"], (Lit(count, np.int64), *xs, *operands), {"loop": loop})
+        found.append([np.reshape(y, (last - first, *y.shape[2:])) for y in rows])
+        first = last
+    return found[0] if len(found) == 1 else [np.concatenate(ys) for ys in zip(*found)]

@@ -207,7 +207,8 @@ class Loop:
         return dataclasses.replace(self.bare, plain=True)
 
     @functools.cached_property
-    def _variants(self):
+    def variants(self):
+        """Loops made of this one, by what was changed."""
         return {}
 
     @functools.cached_property
@@ -217,9 +218,9 @@ class Loop:
 
     def keeping(self, keep):
         """Return the loop with another `keep`, in plain order like all whose rows are read, the same object every time."""
-        found = self._variants.get(keep)
+        found = self.variants.get(keep)
         if found is None:
-            found = self._variants[keep] = dataclasses.replace(self, keep=keep, plain=True)
+            found = self.variants[keep] = dataclasses.replace(self, keep=keep, plain=True)
         return found
 
     def tapes(self):

@@ -541,3 +541,12 @@ def test_equal_loops_of_different_traces_share_what_was_derived():
     for both in (True, False, True):
         np.testing.assert_allclose(ns.grad(lambda x, both=both: run(x, both))(X), np.diag(numeric_jacobian(
             lambda x, both=both: np.array([run(x[k:k + 1], both) for k in range(3)]), X)), rtol=1e-8)
+
+
+def test_state_of_an_inner_loop_that_is_one_number():
+    """An array of one number stays a number of the tape, also where the step is derived."""
+    def run(rows):
+        start = np.broadcast_to(0.5, (3,))
+        return np.sum(ns.map(lambda rows: ns.map(lambda row: ns.scan(lambda x, h: np.sin(h) * x, [row], start), [rows]), [rows]) ** 2)
+    rows = np.outer(np.linspace(0.5, 1.5, 4), X).reshape(1, 2, 2, 3)
+    np.testing.assert_allclose(ns.grad(run)(rows), numeric_jacobian(run, rows), rtol=1e-8)

@@ -19,7 +19,7 @@ RUNGS = (
      "Derivatives of tapes: the rule of the loop and what it needs."),
     ("families", ("ops", "ops.*"),
      "The rows, by family."),
-    ("calls", ("edge", "spec", "step", "lanes", "control", "profile", "watch"),
+    ("calls", ("edge", "spec", "step", "batch", "exchange", "lanes", "control", "profile", "watch"),
      "From a user's call to a loop equation."),
     ("derivatives", ("grad.higher", "grad.custom", "grad.jacobian", "grad.check", "special", "random"),
      "Functions that users call: derivatives of functions, and a few functions of arrays."),
