@@ -78,7 +78,23 @@ def alike(loop, env):
     """
     other, numbers = loop.origin
     decided = _decisions(other)
-    return {env[v]: decided[k] for v, k in zip(loop.step.inputs, numbers) if k in decided}
+    out = {env[v]: decided[k] for v, k in zip(loop.step.inputs, numbers) if k in decided}
+    if loop.partner is not None:
+        prepared, _, theirs = copied(loop.partner)
+        own = Operands(prepared, alike(loop.partner, theirs))
+        for v, u in zip(_cotangents(loop), _cotangents(loop.partner)):
+            out[env[v]] = tuple([(c.unrolled if _is_small(c) else None, False) for c in own.axes.get(theirs[u])])
+    return out
+
+
+def _cotangents(loop):
+    """Inputs of a backward step that stand for nothing in the forward one: cotangents."""
+    varying = loop.step.inputs[:loop.seqs + loop.states + loop.sums]
+    return [v for v, k in zip(varying, loop.origin[1]) if k is None]
+
+
+def _is_small(c):
+    return c is not ONE and type(c.size) is int and c.size <= UNROLL_AXIS
 
 
 def _decisions(loop):
@@ -91,8 +107,7 @@ def _decisions(loop):
     out = {}
     for k, v in enumerate(numbered(loop)):
         classes = own.axes.get(env[v]) if type(env[v]) is Var else ()
-        small = [c in ordered and c is not ONE and type(c.size) is int and c.size <= UNROLL_AXIS for c in classes]
-        out[k] = tuple([(c.unrolled if s else None, c in mixed) for c, s in zip(classes, small)])
+        out[k] = tuple([(c.unrolled if c in ordered and _is_small(c) else None, c in mixed) for c in classes])
     return out
 
 
