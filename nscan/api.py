@@ -83,7 +83,8 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         What to keep for a backward pass (compiled mode): ``"all"`` that it reads and that is costly; the ``"states"``,
         from which it computes the rest again; a number of states, between which it runs the steps again; a budget in
         bytes like ``"256MB"``, filled by whichever of these runs the fewest steps again; or ``"auto"``, the budget
-        ``config.checkpoint_bytes``. The derivatives are the same to the last bit. A loop in a step keeps all or the states.
+        ``config.checkpoint_bytes``. The derivatives are the same to the last bit. A loop in a step has segments
+        too, in two levels, if its length is known; with ``until`` it keeps all or the states.
     lengths : array_like of int, shape (B,), optional
         Number of steps of each of B lanes, at most that of the loop. Sequences have shape (n, B, ...), states and
         rows a first axis B, and no lane depends on another. Lane b runs its first ``lengths[b]`` steps (with

@@ -233,6 +233,26 @@ def plan(option, steps, grain):
                            f"take {grain.state + least * grain.row} bytes")
 
 
+def two_levels(option, steps, row, state):
+    """Steps of a segment of a loop in a step, where each is computed again once from a state that is kept.
+
+    Parameters
+    ----------
+    option : str or int
+    steps : int
+    row, state : int
+        Bytes of the hidden rows of a step, and of a state.
+    """
+    if isinstance(option, int):
+        return -(-steps // option)
+    near = max(1, math.ceil(math.sqrt(steps * state / max(1, row))))
+    total, unit = min((steps // unit * state + (unit + steps % unit) * row, unit) for unit in range(-(-near // 2), 2 * near + 1))
+    if option != "auto" and total > budget(option):
+        raise errors.SpecError(f"checkpoint={option!r} is too small for a loop of {steps} steps in a step of another loop: {steps // unit} "
+                               f"states and the rows of {unit + steps % unit} steps take {total} bytes")
+    return unit
+
+
 def _plan(steps, unit, slots, grain):
     """Segments of `unit` steps, counted from the last step."""
     starts = tuple(sorted({max(0, steps - k * unit) // grain.forward * grain.forward for k in range(1, -(-steps // unit) + 1)} | {0}))

@@ -154,6 +154,9 @@ class Loop:
     partner : Loop or None
         Of a forward loop in segments, its backward loop; of a backward loop that computes rows again from states, the one
         that is given all rows: both divide the steps into the same blocks.
+    origin : (Loop, tuple of int or None) or None
+        Of a loop that computes values of another loop's step again: that loop, and for each input of this step its number
+        among the values of that one (inputs first, then results of equations). Sums have the same order in both.
     plain : bool
         Every step follows from the one before it in the order of the tape (`nscan.plan.affine`): rows are computed again.
     name : str
@@ -179,6 +182,7 @@ class Loop:
     keep: object = None
     partner: object = None
     plain: bool = False
+    origin: object = None
 
     @functools.cached_property
     def key(self):
@@ -190,6 +194,7 @@ class Loop:
         """What tells two kernels apart; a loop that is watched has places of its own."""
         return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
                     self.reverse, self.plain, self.partner.structure if self.partner and not self.hidden else None,
+                    self.origin and (self.origin[0].structure, self.origin[1]),
                     *((self.watch, places(self.step)) if self.watch else ())))
 
     @functools.cached_property

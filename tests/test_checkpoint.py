@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from product import floats, grid, inputs
+from product import Case, floats, grid, inputs
 from product_check import functional, like
 
 import nscan as ns
@@ -69,6 +69,51 @@ def test_same_bits_in_python_mode(case, tight, monkeypatch):
 def test_same_bits_compiled(case, tight, compiled):
     for option in OPTIONS:
         assert_equal_bits(case, option)
+
+
+@pytest.mark.parametrize("option", ["states", 2])
+def test_sums_over_short_axes_have_one_order(option, tight, compiled):
+    """The loop that stops unrolls an axis of two that the one without the condition takes for lanes."""
+    assert_equal_bits(Case(states=((-2,),), until="count", inside="taps", steps=8, stop=6, seed=15), option)
+
+
+def nested(how):
+    """A recurrent loop with a sequence, in the step of a scan or of a map: (gradient of weights under an option, arrays)."""
+    rng = np.random.default_rng(0)
+    w, xs, start = rng.normal(size=(3, 3)) / 2, rng.normal(size=(3, 23, 3)), rng.normal(size=3)
+
+    def inner(x, h, w):
+        z = np.tanh(h @ w + x)
+        return z * np.cos(h), np.sum(z)
+
+    def loss(option, w, xs, start):
+        def step(x, h, w):
+            hs, s = ns.scan(inner, x, [h, None], w, go_backwards=how == "backwards", checkpoint=option)
+            return hs[-1] + 0.01 * np.sum(np.sin(hs), axis=0) + np.sum(s)
+        return np.sum((ns.map(step, xs, [start, w]) if how == "map" else ns.scan(step, xs, start, w)) ** 2)
+    return loss, (w, xs, start)
+
+
+@pytest.mark.parametrize("how", ["scan", pytest.param("backwards", marks=pytest.mark.sweep), pytest.param("map", marks=pytest.mark.sweep)])
+def test_loops_in_a_step_have_segments(how, compiled):
+    loss, args = nested(how)
+    def gradients(option):
+        first = lambda *xs: ns.grad(functools.partial(loss, option), (0, 1, 2))(*xs)
+        return [*first(*args), *ns.jvp(first, args, tuple(map(np.cos, args)))[1]]
+    want = gradients("all")
+    for option in ("states", 1, 5):  # 5: segments of 5 steps, and 3 beyond
+        for a, b in zip(want, gradients(option), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"checkpoint={option!r}")
+
+
+def test_loops_in_a_step_take_less_memory_in_segments(compiled):
+    loss, (w, _, start) = nested("scan")
+    xs = np.ones((2, 1000, 3))
+    sizes = {option: sum(x.workspace_bytes for x in ns.explain(ns.grad(functools.partial(loss, option), 0))(w, xs, start).loops)
+             for option in ("all", 32)}
+    assert sizes[32] < 0.8 * sizes["all"]
+    with pytest.raises(ns.errors.SpecError, match=r"checkpoint='1KB' is too small for a loop of 1000 steps in a step.* take \d+ bytes"):
+        ns.grad(functools.partial(loss, "1KB"))(w, xs, start)
 
 
 # ------------------------------------------------------------------------------------------ longer loops, compiled

@@ -166,6 +166,19 @@ def test_derivatives_pass_through_parameters(mode):
         np.testing.assert_allclose(g, w, rtol=1e-10)
 
 
+def test_draws_of_integers_and_bools_are_constants(mode):
+    """As comparisons are: the derivative by a probability is zero, a draw weighs what it multiplies, a key has none."""
+    def loss(p, draw):
+        return np.sum(ns.scan(lambda t, h, p: 0.9 * h + draw(t, p), np.arange(4), 0.0, p))
+    assert ns.grad(loss)(0.4, lambda t, p: random.bernoulli(3, t, p=p) * 1.0) == 0.0
+    assert ns.jvp(lambda p: loss(p, lambda t, p: random.bernoulli(3, t, p=p) * 1.0), (0.4,), (1.0,))[1] == 0.0
+    drawn = random.integers(3, np.arange(4), low=0, high=3)
+    want = np.sum(drawn * (1 - 0.9 ** np.arange(4, 0, -1)) / 0.1)
+    np.testing.assert_allclose(ns.grad(loss)(0.4, lambda t, p: random.integers(3, t, low=0, high=3) * p), want, rtol=1e-12)
+    with pytest.raises(ns.errors.GradientTypeError, match="its dtype is uint64"):
+        ns.grad(lambda key: np.sum(random.normal(key, np.arange(4))))(random.key(3))
+
+
 def test_float32_stays_float32(mode):
     scale = np.float32(2.0)
     value, slope = ns.value_and_grad(lambda s: np.sum(ns.map(lambda t, s: random.normal(0, t, (4,), 0.0, s, np.float32),

@@ -12,7 +12,8 @@ from nscan.cpu import library
 from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
 from nscan.plan.affine import BLOCK as POWERS
-from nscan.plan.memory import prepare
+from nscan.plan.memory import copied
+from nscan.plan.operands import alike
 from nscan.state import section
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
@@ -127,9 +128,10 @@ def shared_grid(loop):
 
 def planned(loop, features=None):
     """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
-    prepared, order = prepare(loop)
+    prepared, order, env = copied(loop)
     other = planned(loop.partner, features) if shared_grid(loop) else None
-    program = planner.plan(prepared, host_features() if features is None else features, other is None or other.program.pace > 1)
+    program = planner.plan(prepared, host_features() if features is None else features, other and other.program,
+                           alike(loop, env) if loop.origin else None)
     block = block_length(program)
     if other is not None:
         program = dataclasses.replace(program, work=other.program.work, lane_block=other.program.lane_block)

@@ -14,27 +14,10 @@ from nscan import checkpoint
 from nscan.cpu import run as runs
 from nscan.cpu.kernel import grid, kernel_of, plan_of
 from nscan.interpret import Residual
-from nscan.optimise import remove_dead
-from nscan.tape import Tape
+from nscan.plan.nested import again_loop
 
 
 # ---------------------------------------------------------------------------------------------------- the loops
-def again_loop(loop):
-    """Return the loop that computes hidden rows alone, and which states of the loop it has."""
-    seqs, states, sums, consts = loop.split_step_inputs(loop.step.inputs)
-    news, _, _, hidden, _ = loop.split_step_outputs(loop.step.outputs)
-    live, needed = [], -1
-    while len(live) != needed:
-        needed = len(live)
-        tape = remove_dead(Tape(loop.step.inputs, loop.step.eqns, (*[news[k] for k in live], *hidden)))
-        read = {v for q in tape.eqns for v in q.inputs} | set(tape.outputs)
-        live = [k for k, v in enumerate(states) if v in read]
-    tape = Tape((*seqs, *[states[k] for k in live], *consts), tape.eqns, tape.outputs)
-    names = tuple(loop.state_names[k] for k in live) if loop.state_names else ()
-    return dataclasses.replace(loop, step=tape, states=len(live), sums=0, rows=loop.hidden, hidden=0, stop=False,
-                               plain=True, partner=None, state_names=names), live
-
-
 def grain_of(loop):
     """Bytes and grids of the segments of a loop with hidden rows."""
     again, live = again_loop(loop)

@@ -97,7 +97,7 @@ def joint_loop(loop, active):
         twin = dataclasses.replace(
             loop, step=tape, seqs=loop.seqs + sum(seqs), states=loop.states + sum(moving),
             consts=loop.consts + sum(consts) + len(extra), rows=loop.rows + sum(rows),
-            state_names=loop.state_names + ("",) * sum(moving))
+            state_names=loop.state_names + ("",) * sum(moving), origin=None)
         found = remember(_JOINT, key, Joint(twin, tuple(moving), tuple(rows), tuple(extra)))
     return found
 

@@ -18,8 +18,8 @@ from nscan.grad.reverse import backward, is_float, literal_or, spread_active, to
 from nscan.interpret import run_equations
 from nscan.primitive import TABLE, bind, full
 from nscan.state import section
-from nscan.tape import RESIDUAL, Lit, Loop, Tape, Var, remember, uses
-from nscan.trace import StepTrace, Traced, rules
+from nscan.tape import RESIDUAL, Cond, Eqn, Lit, Loop, Tape, Var, remember, uses
+from nscan.trace import STATE, StepTrace, Traced, rules
 
 # Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
 EXPENSIVE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "arcsin",
@@ -144,13 +144,29 @@ class _Builder:
         back = Loop(tape, len(used.seqs) + len(hidden) + len(self.ct_rows), len(self.ct_states), len(used.consts) + len(extra),
                     sum(v in self.wanted for v in self.seq_vars), sum(v in self.wanted for v in self.const_vars),
                     reverse=not loop.reverse, name=f"adjoint of {loop.name}", watch=loop.watch)
-        if loop.keep == "states":
-            given = adjoint_of(loop.keeping("all"), self.active, self.with_ct)
-            back = dataclasses.replace(back, partner=given.backward)
+        given = self._given(tape)
+        number = {v: k for k, v in enumerate((*self.step.inputs, *self.producer))}
+        numbers = [number[self.seq_vars[k]] for k in used.seqs] + [number[kept[k]] for k in hidden]
+        numbers += [None] * (len(self.ct_rows) + back.states + back.sums) + [number[self.const_vars[k]] for k in used.consts]
+        first = given or whole
+        back = dataclasses.replace(back, partner=given and given.backward,
+                                   origin=(first.forward if first else forward, (*numbers, *[None] * len(extra))))
         if loop.keep == "segments" and whole is None and forward.hidden:
             forward = dataclasses.replace(forward, partner=back)
         return Adjoint(forward, back, tuple(used.seqs), tuple(used.consts), tuple(self.ct_states), tuple(self.ct_rows),
                        tuple(kept), hidden, tuple(extra))
+
+    def _given(self, tape):
+        """Return the adjoint that is given all rows, where this one computes some again: in its own step, or in loops inside."""
+        loop = self.loop
+        if loop.keep == "states":
+            return adjoint_of(loop.keeping("all"), self.active, self.with_ct)
+        if not any(inner.keep in ("states", "segments") for inner in _loops_in(tape)):
+            return None
+        whole = _keeping_all(loop.step)
+        if whole.key == loop.step.key:
+            return None
+        return adjoint_of(dataclasses.replace(loop, step=whole, keep="all"), self.active, self.with_ct)
 
     def _forward(self, kept):
         if not kept:
@@ -222,6 +238,28 @@ class _Builder:
         if type(out) is Var and out in self.flow:
             pending.setdefault(out, []).append(x)
         return x
+
+
+def _loops_in(tape):
+    """Yield the loops in a tape, at any depth."""
+    for eqn in tape.eqns:
+        for value in eqn.params.values():
+            if type(value) is Loop:
+                yield value
+            for inner in getattr(value, "tapes", tuple)():
+                yield from _loops_in(inner)
+
+
+def _keeping_all(tape):
+    """Return a tape whose loops are to keep all rows, where that is not decided yet."""
+    def changed(value):
+        if type(value) is Loop and value.keep is None:
+            return dataclasses.replace(value, step=_keeping_all(value.step), checkpoint="all")
+        if type(value) is Cond:
+            return Cond(*map(_keeping_all, value.tapes()))
+        return value
+    eqns = [Eqn(q.row, q.inputs, q.outputs, {k: changed(x) for k, x in q.params.items()}, q.where) for q in tape.eqns]
+    return Tape(tape.inputs, tuple(eqns), tape.outputs)
 
 
 def _dense(v, pending, used):
@@ -341,18 +379,18 @@ def decided(loop, n, active):
 
     def kept(keep):
         return adjoint_of(loop.keeping(keep), active, (True,) * loop.rows)
-    option = loop.checkpoint
+    option, inside = loop.checkpoint, any(trace.symbolic for trace in STATE.stack)
     whole = kept("all") if option != "states" else None
     if option == "all" or option == "auto" and not known:
         return whole
-    keep = checkpoint.choose(option, steps, _kept_bytes(whole) if whole else None, lambda: _kept_bytes(kept("states")))
-    if keep == "segments" and not (known and whole.states):
+    keep = checkpoint.choose(option, steps, _kept_bytes(whole, inside) if whole else None, lambda: _kept_bytes(kept("states"), inside))
+    if keep == "segments" and not (known and whole.states and not (inside and loop.stop)):
         keep = "states"
     return whole if keep == "all" else kept(keep)
 
 
-def _kept_bytes(adjoint):
-    """Bytes of the hidden rows of a step, but for those that are visible rows of the step before; None if unknown."""
+def _kept_bytes(adjoint, inside):
+    """Bytes of the hidden rows of a step; None if unknown. Visible rows of the step before take none, unless in another step."""
     loop = adjoint.forward
     news, _, rows, hidden, _ = loop.split_step_outputs(loop.step.outputs)
     total = 0
@@ -360,7 +398,7 @@ def _kept_bytes(adjoint):
         if any(type(d) is Var for d in v.shape):
             return None
         shown = any(v is s and new in rows for s, new in zip(loop.split_step_inputs(loop.step.inputs)[1], news))
-        total += 0 if shown else _bytes([v])
+        total += 0 if shown and not inside else _bytes([v])
     return total
 
 

@@ -19,10 +19,11 @@ class AxisClass:
 
     An axis of steps (`stepped`) is walked by a loop, so it is never unrolled. `rivals` are classes of other axes
     of one value: two axes of a value are never one class, since a nest walks each by a loop of its own. Where an
-    equation walks rivals together, both are marked as `split`.
+    equation walks rivals together, both are marked as `split`. `fixed` and `mixed` are what another loop has decided
+    (`nscan.plan.operands.alike`): whether the axis is unrolled, and whether it is no lane.
     """
 
-    __slots__ = ("parent", "size", "number", "unrolled", "bound", "stepped", "rivals", "split")
+    __slots__ = ("parent", "size", "number", "unrolled", "bound", "stepped", "rivals", "split", "fixed", "mixed")
 
     def __init__(self, size):
         self.parent = self
@@ -32,7 +33,8 @@ class AxisClass:
         self.bound = None
         self.stepped = False
         self.rivals = set()
-        self.split = False
+        self.split = self.mixed = False
+        self.fixed = None
 
     def find(self):
         """Return the representative."""
@@ -62,6 +64,7 @@ class Axes:
     def __init__(self):
         self.of = {}
         self.all = []
+        self.split = []
 
     def get(self, v):
         """Classes of the axes of a Var (size-1 axes: ONE)."""
@@ -94,6 +97,7 @@ class Axes:
             return
         if any(r.find() is b for r in a.rivals) or any(r.find() is a for r in b.rivals):
             a.split = b.split = True
+            self.split.append((a, b))
             return
         b.parent = a
         a.rivals |= b.rivals
@@ -137,11 +141,12 @@ class Axes:
         for v in self.of:
             for c in self.get(v):
                 if c is not ONE:
-                    c.unrolled = type(c.size) is int and c.size <= UNROLL_AXIS and not c.stepped and c is not lane
+                    small = type(c.size) is int and c.size <= UNROLL_AXIS and not c.stepped and c is not lane
+                    c.unrolled = small and c.fixed is not False
         self._limit()
 
     def _limit(self):
-        """Unroll no value of more than UNROLL_VALUE elements: the largest class gives in first."""
+        """Unroll no value of more than UNROLL_VALUE elements: the largest class gives in first, and what is walked with it."""
         changed = True
         while changed:
             changed = False
@@ -149,7 +154,12 @@ class Axes:
                 classes = [c for c in self.get(v) if c is not ONE and c.unrolled]
                 total = int(np.prod([c.size for c in classes])) if classes else 1
                 if total > UNROLL_VALUE:
-                    max(classes, key=lambda c: (c.size, -c.number)).unrolled = False
+                    max(classes, key=lambda c: (c.fixed is None, c.size, -c.number)).unrolled = False
+                    changed = True
+            for pair in self.split:
+                a, b = (c.find() for c in pair)
+                if a.unrolled != b.unrolled:
+                    a.unrolled = b.unrolled = False
                     changed = True
 
 

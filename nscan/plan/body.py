@@ -256,6 +256,8 @@ class Body:
 
     def _joins(self, group, s):
         lead = group.lead
+        if lead.kind == s.kind == "reduce" and _width([lead]) != _width([s]):
+            return False
         if s.domain == lead.domain:
             return self._ready(s, group.stored)
         whole = self._whole(lead)
@@ -375,11 +377,17 @@ class Body:
         in_registers = not [c for c in whole if c not in lead.reduced]
         targets = {s.v: self.dest.get(s.v, ()) if in_registers and s.kind == "reduce" else self.places(s.v) for s in group
                    if s.into is None}
-        width = 1 if not whole else vector_width([s.eqn for s in group if s.eqn is not None], [s.v for s in group])
+        # The lanes of a reduction are partial sums, so their number hangs on nothing else in the nest.
+        width = 1 if not whole else _width([lead] if lead.kind == "reduce" else group)
         Nest(e, group, targets, lead, whole, width).emit()
         for s in group:
             if s.into is None and type(s.v) is Var and targets.get(s.v) and type(e.define.get(s.v)) is tuple and e.define[s.v][0] == "eqn":
                 e.define[s.v] = targets[s.v][0]
+
+
+def _width(statements):
+    """Lanes that the loops of some statements run side by side."""
+    return vector_width([s.eqn for s in statements if s.eqn is not None], [s.v for s in statements])
 
 
 NESTED = ("map", "reduce", "scalar")

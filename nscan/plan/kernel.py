@@ -13,15 +13,16 @@ import math
 import numpy as np
 
 from nscan.plan import dots, scalar, special
-from nscan.plan.axes import Axes, AxisClass, join_loop
+from nscan.plan.axes import AxisClass
 from nscan.plan.body import Body, copy
 from nscan.plan.clock import Clock, NoClock
 from nscan.plan.dead import live
 from nscan.plan.dots import plan_panels
 from nscan.plan.elements import Elements
 from nscan.plan.kinds import special_kind
-from nscan.plan.lanes import find_lane, lane_block, work_of_step
+from nscan.plan.lanes import lane_block, work_of_step
 from nscan.plan.loops import Steps, register_points, row_of_state
+from nscan.plan.operands import STEPS, Operands
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder, program_text
 from nscan.plan.scatter import find_scatters
@@ -30,8 +31,6 @@ from nscan.plan.storage import Place, Rows, block_rows, part_number, row_major, 
 from nscan.plan.strips import make_panels
 from nscan.tape import Var
 
-# Size of the axis of steps while planning; the real number is an argument.
-STEPS = 1 << 40
 # Emitters of statements, entered by importing their modules.
 FAMILIES = (dots, special)
 INT = np.dtype("i8")
@@ -105,40 +104,19 @@ class Program:
         return program_text((self.once, self.start, self.block, self.end))
 
 
-class _Planner:
-    """Operands and results of a kernel, their axes, the stages of the step."""
+class _Planner(Operands):
+    """What a kernel is given, the stages of its step, the panels of its products."""
 
-    def __init__(self, loop, features):
-        self.loop, self.pace, self.powers = loop, 1, True
+    def __init__(self, loop, features, other, alike):
+        super().__init__(loop, alike)
+        self.pace, self.powers = 1, other is None or other.pace > 1
         self.strips = "cuda" not in features
         self.product_bytes = 128 if "avx512f" in features else 64
-        step = loop.step
-        seqs, states, sums, consts = loop.split_step_inputs(step.inputs)
-        counter = iter(range(-1, -1 << 30, -1))
-        new = lambda shape, dtype: Var(tuple(shape), dtype, next(counter))  # noqa: E731
-        self.n = new((), INT)
-        self.seqs = [new((STEPS, *v.shape), v.dtype) for v in seqs]
-        self.states = [new(v.shape, v.dtype) for v in states]
-        self.sums = [new(v.shape, v.dtype) for v in sums]
-        self.consts = [new(v.shape, v.dtype) for v in consts]
-        self.seq_vars, self.state_vars, self.sum_vars, self.const_vars = seqs, states, sums, consts
-        rows = loop.split_step_outputs(step.outputs)[2:4]
-        self.row_vars = (*rows[0], *rows[1])
-        self.rows = [new((STEPS, *v.shape), v.dtype) for v in self.row_vars]
-        self.finals = [new(v.shape, v.dtype) for v in (*states, *sums)]
-        self.inputs = (self.n, *self.seqs, *self.states, *self.sums, *self.consts)
-        self.axes = Axes()
-        for v in (*self.inputs, *self.rows, *self.finals):
-            self.axes.new(v)
-        join_loop(self.axes, dataclasses.replace(loop, rows=loop.rows + loop.hidden, hidden=0), self.inputs,
-                  (*self.rows, *self.finals, *([new((), INT)] if loop.stop else [])))
-        self.classes = self.axes.number()
-        self.lane = find_lane(self.axes, loop)
-        self.axes.unroll(self.lane)
+        step, states = loop.step, self.state_vars
         self.params = Params()
         self.clock = Clock(self.axes) if "profile" in loop.watch else NoClock()
         self.eqns = tuple(numbered(step))
-        self.stages = split(Elements(Builder(), self.axes, self.params), loop)
+        self.stages = split(Elements(Builder(), self.axes, self.params), loop, other and other.stages.late)
         self.time = AxisClass(STEPS)
         alone = not loop.states and not loop.stop
         self.scatters = find_scatters([*self.stages.core_terms, *self.stages.post_terms]) if alone else {}
@@ -314,7 +292,7 @@ class _Part:
         return live(self.e.b.scopes[0].statements)
 
 
-def plan(loop, features=(), powers=True):
+def plan(loop, features=(), other=None, alike=None):
     """Plan a loop as one kernel.
 
     Parameters
@@ -323,15 +301,16 @@ def plan(loop, features=(), powers=True):
         Prepared: no residuals and no adjoint equations inside (see `nscan.plan.memory.prepare`).
     features : tuple of str
         What the host can do, as far as it decides sizes of tiles (which change no bit of a result).
-    powers : bool
-        Whether affine states may go in blocks of steps.
+    other : Program, optional
+        One whose steps and sums go in the same order: affine states in blocks of steps, sums step by step or afterwards.
+    alike : dict, optional
+        See `nscan.plan.operands.Operands`.
 
     Returns
     -------
     Program
     """
-    p = _Planner(loop, features)
-    p.powers = powers
+    p = _Planner(loop, features, other, alike)
     parts = [part(p) for part in (_once, _start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}

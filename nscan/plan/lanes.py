@@ -24,12 +24,12 @@ def find_lane(axes, loop):
     if loop.stop:
         return None
     _, states, _, _ = loop.split_step_inputs(step.inputs)
-    rows = loop.split_step_outputs(step.outputs)[2:4]
-    carriers = [*states, *[v for v in (*rows[0], *rows[1]) if type(v) is Var]]
+    rows = loop.split_step_outputs(step.outputs)[2]  # what is kept for a backward loop has no say
+    carriers = [*states, *[v for v in rows if type(v) is Var]]
     found = []
     for v in carriers:
         for c in axes.get(v):
-            if c is not ONE and not c.dynamic and not c.stepped and not c.split and c not in found:
+            if c is not ONE and not (c.dynamic or c.stepped or c.split or c.mixed or c.fixed or c in found):
                 found.append(c)
     ends = sum_ends(loop)
     good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]

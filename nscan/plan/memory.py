@@ -10,6 +10,7 @@ import dataclasses
 
 from nscan.grad import loop as rule
 from nscan.grad.loop import Hidden, Zero
+from nscan.plan import nested
 from nscan.primitive import TABLE
 from nscan.tape import RESIDUAL, Eqn, Lit, Loop, Tape, Var
 
@@ -28,7 +29,13 @@ def prepare(loop):
         For each state of the given loop, its number among states and sums of the new one: a state that only
         accumulates has become a sum.
     """
-    return accumulators_to_sums(_Copier().parameters(loop))
+    return copied(loop)[:2]
+
+
+def copied(loop):
+    """Do the same; return also what became of the values of the step, as a dict."""
+    copier = _Copier()
+    return (*accumulators_to_sums(copier.parameters(loop)), copier.env)
 
 
 def accumulators_to_sums(loop):
@@ -92,6 +99,9 @@ def residual_types(tape, v):
         if q.row.name == "loop_adjoint":
             p = q.params
             adjoint = rule.adjoint_of(p["loop"], p["active"], p["with_ct"][:p["loop"].rows])
+            plan = nested.layout(adjoint.forward, q.inputs[0])
+            if plan is not None:
+                return nested.residual_types(adjoint.forward, plan)
             return [((_length(q.inputs[0]), *h.shape), h.dtype) for h in adjoint.kept]
         inner = next(t for value in q.params.values() for t in getattr(value, "tapes", tuple)())
         return residual_types(inner, inner.inputs[q.inputs.index(v) - 1])
@@ -104,6 +114,7 @@ class _Copier:
     def __init__(self):
         self.count = 0
         self.rows = {}
+        self.env = {}  # of the tape copied last: the outermost one at the end
 
     def new(self, shape, dtype, env):
         """Make a fresh Var."""
@@ -121,6 +132,7 @@ class _Copier:
         for q in tape.eqns:
             self.equation(q, env, eqns)
         read = lambda v: v if type(v) is Lit else env[v]  # noqa: E731
+        self.env = env
         return Tape(tuple(inputs), tuple(eqns), tuple(map(read, tape.outputs)))
 
     def expanded(self, values):
@@ -157,6 +169,13 @@ class _Copier:
     def loop(self, q, ins, env, eqns):
         """Copy a loop; its residual becomes further rows."""
         loop = q.params["loop"]
+        plan = nested.layout(loop, ins[0])
+        if plan is not None:
+            outs, kept = nested.forward(self, loop, plan, self.expanded(ins), eqns, q.where)
+            residual = env[q.outputs[-1]] = self.new((), RESIDUAL, {})
+            self.rows[residual] = kept
+            env.update(zip(q.outputs, outs))
+            return
         inner = dataclasses.replace(self.parameters(loop), rows=loop.rows + loop.hidden, hidden=0)
         sizes = [x.shape[0] for x in ins[1:1 + loop.seqs] if x.shape[0] is not ins[0]]
         if type(ins[0]) is Var or any(type(d) is Var for d in sizes):
@@ -188,16 +207,25 @@ class _Copier:
         """Replace an adjoint equation by its backward loop."""
         loop, active, with_ct = q.params["loop"], q.params["active"], q.params["with_ct"]
         found, operands = rule.adjoint_operands(loop, active, with_ct, ins)
-        values = [self._operand(x, eqns, q.where) for x in operands]
-        back = self.parameters(found.backward)
-        outs = [self.new(shape, dtype, {d: d for d in shape if type(d) is Var})
-                for shape, dtype in TABLE["loop"].infer(*values, loop=back)]
-        eqns.append(Eqn(TABLE["loop"], tuple(values), tuple(outs), {"loop": back}, q.where))
         inputs = rule.split_adjoint(loop, with_ct, ins)[1]
+        plan = nested.layout(found.forward, ins[0]) if found.hidden else None
+        if plan is not None:
+            kept = self.rows[next(x.residual for x in operands if isinstance(x, Hidden))]
+            values = [x if isinstance(x, Hidden) else self._operand(x, eqns, q.where) for x in operands]
+            outs = nested.backward(self, found.forward, plan, found, values, inputs, kept, eqns, q.where)
+        else:
+            outs = self._backward(found.backward, [self._operand(x, eqns, q.where) for x in operands], eqns, q.where)
         results = rule.adjoint_results(found, loop, active, outs, inputs)
         targets = [x for x, flag in zip(inputs, active) if flag]
         for v, result, target in zip(q.outputs, results, targets):
             env[v] = self._fit(self._operand(result, eqns, q.where), target, eqns, q.where)
+
+    def _backward(self, loop, values, eqns, where):
+        back = self.parameters(loop)
+        outs = [self.new(shape, dtype, {d: d for d in shape if type(d) is Var})
+                for shape, dtype in TABLE["loop"].infer(*values, loop=back)]
+        eqns.append(Eqn(TABLE["loop"], tuple(values), tuple(outs), {"loop": back}, where))
+        return outs
 
     def _operand(self, x, eqns, where):
         if isinstance(x, Hidden):

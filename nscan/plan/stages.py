@@ -35,6 +35,8 @@ class Stages:
     from_core : list of Var
         Results of the core, and states before the step, that post reads.
     core_terms, post_terms : list of (number of the sum, Var, Lit or Eqn)
+    late : tuple of bool
+        Which of all terms, in order, are those of post.
     post_rows : set of int
         Rows that post stores.
     varying : set of Var
@@ -55,12 +57,13 @@ class Stages:
     post_rows: set
     varying: set
     outers: set
+    late: tuple
 
 HANDED = 4  # a value that the sequential part hands on is stored and loaded: what reads it afterwards must be worth that
 
 
 class _Splitter:
-    def __init__(self, e, loop):
+    def __init__(self, e, loop, late):
         self.e = e
         step = loop.step
         self.seqs, self.states, self.sums, _ = loop.split_step_inputs(step.inputs)
@@ -68,6 +71,7 @@ class _Splitter:
         self.rows = [*rows, *hidden]
         self.eqns, terms = split_sums(step.eqns, {new: (v, k) for k, (v, new) in enumerate(zip(self.sums, new_sums))})
         self.terms = [(k, t) for t, k in terms]
+        self.late = late if late is not None and len(late) == len(terms) else None
         self.maker = {v: q for q in self.eqns for v in q.outputs}
         self.varying = self._reach([*self.seqs, *self.states, *self.sums])
         self.stateful = self._reach(self.states)
@@ -122,8 +126,13 @@ class _Splitter:
         """Return the Stages."""
         stuck = self._stuck()
         post = self._post(stuck)
-        post_terms = [(k, t) for k, t in self.terms if self._moves(t, post)]
-        core_terms = [(k, t) for k, t in self.terms if not self._moves(t, post)]
+        moves = self.late
+        if moves is None:
+            moves = tuple([self._moves(t, post) for _, t in self.terms])
+        else:
+            post.difference_update(self._needed([t for (_, t), flag in zip(self.terms, moves) if not flag]))
+        post_terms = [term for term, flag in zip(self.terms, moves) if flag]
+        core_terms = [term for term, flag in zip(self.terms, moves) if not flag]
         post_rows = {k for k, v in enumerate(self.rows) if self.maker.get(v) in post}
         wanted = [*self.news, self.stop, *[v for k, v in enumerate(self.rows) if k not in post_rows]]
         wanted += [v for _, t in core_terms for v in (sources(t) if type(t) is Eqn else [t])]
@@ -138,7 +147,7 @@ class _Splitter:
         late = self._needed([v for q in post for v in q.outputs] + [t for _, t in post_terms], {*from_pre, *from_core})
         kept, invariant, lists = self._invariant((core, pre, late))
         return Stages(invariant, lists[1], lists[0], lists[2], kept, from_pre, from_core, core_terms, post_terms, post_rows,
-                      self.varying, self.outers)
+                      self.varying, self.outers, moves)
 
     def _stuck(self):
         """Equations that run step by step: they feed states, or cannot run for many steps, or feed such ones."""
@@ -255,6 +264,6 @@ class _Splitter:
         return own + sum(self._weight(x) for x in q.inputs if type(x) is Var)
 
 
-def split(e, loop):
-    """Split the step of a loop into stages."""
-    return _Splitter(e, loop).split()
+def split(e, loop, late=None):
+    """Split the step of a loop into stages; `late` may say which terms of sums are added afterwards (see `Stages`)."""
+    return _Splitter(e, loop, late).split()
