@@ -17,6 +17,8 @@ from llvmlite import ir
 from numba import njit, prange, types
 from numba.extending import intrinsic
 
+from nscan.cpu.parts import whole_spans
+
 I64 = ir.IntType(64)
 # A run that is expected to take longer (in multiplications, about 50 ms) gets a thread of its own.
 LONG_WORK = 1 << 26
@@ -34,6 +36,8 @@ class Run:
         Of the same function.
     parts : ndarray of int64, shape (n, 4)
         step0, step1, lane0, lane1 of each part.
+    spans : pair of ndarray
+        What each part runs, one after another (see `nscan.cpu.parts.Lanes.spans`); by default all its steps over all its lanes.
     groups : list of ndarray of int64
         Numbers of the parts that may run at the same time; groups run one after another. By default all parts.
     rooms : int
@@ -69,8 +73,11 @@ class Run:
     work: int = 0
     groups: list = None
     rooms: int = 1
+    spans: tuple = None
 
     def __post_init__(self):
+        if self.spans is None:
+            self.spans = whole_spans(self.parts)
         if self.groups is None:
             self.groups = [np.arange(len(self.parts))]
         if self.control is None:
@@ -114,40 +121,48 @@ def put_word(context, address, value):
 
 
 @njit(parallel=True, cache=True, nogil=True)
-def drive(kernel, parts, group, rooms, each, fresh, status, control, block):
+def drive(kernel, parts, spans, offsets, group, rooms, each, fresh, status, control, block):
     """Run the parts of a group, each in blocks of steps; arguments as in `Run`, most arrays by address."""
     for room in prange(rooms):
         for k in range(room, group.shape[0], rooms):
             p = group[k]
-            first, last = parts[p, 0], parts[p, 1]
-            at = first
-            word = status + 64 * p
-            while True:
-                stop = min(last, at + each)
-                flags = 2 + (fresh if at == first else 0) + (4 if stop == last else 0)
-                call(kernel, flags, word, at, stop, parts[p, 2], parts[p, 3], p + (room << 32), block)
-                at = stop
-                put_word(control + 8 * p + 8, at - first)
-                if at >= last or word_at(word) != 0 or word_at(control) != 0:
-                    break
+            first = parts[p, 0]
+            word, start, go = status + 64 * p, fresh, True
+            for s in range(offsets[p], offsets[p + 1]):
+                at, last = spans[s, 0], spans[s, 1]
+                while go:
+                    stop = min(last, first + ((at - first) // each + 1) * each)
+                    flags = start + (2 if stop > at else 0) + (4 * spans[s, 3] if stop == last else 0)
+                    call(kernel, flags, word, at, stop, parts[p, 2], spans[s, 2], p + (room << 32), block)
+                    at, start = stop, 0
+                    put_word(control + 8 * p + 8, at - first)
+                    go = word_at(word) == 0 and word_at(control) == 0
+                    if at >= last:
+                        break
+            if go:
+                put_word(control + 8 * p + 8, parts[p, 1] - first)
 
 
 def drive_serially(run):
     """Do the same without threads of Numba."""
     status, control, block = run.addresses
-    parts = run.parts.tolist()
+    parts, spans, offsets = run.parts.tolist(), run.spans[0].tolist(), run.spans[1].tolist()
     for p in (int(p) for group in run.groups for p in group):
-        first, last, lane0, lane1 = parts[p]
-        at = first
-        while True:
-            stop = min(last, at + run.each)
-            flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
-            room = p if run.rooms == len(parts) else 0
-            run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
-            at = stop
-            run.control[1 + p] = at - first
-            if at >= last or run.status[p, 0] or run.control[0]:
-                break
+        first, _, lane0, _ = parts[p]
+        start, go = int(run.fresh), True
+        for at, last, lane1, ends in spans[offsets[p]:offsets[p + 1]]:
+            while go:
+                stop = min(last, first + ((at - first) // run.each + 1) * run.each)
+                flags = start + 2 * (stop > at) + 4 * (ends and stop == last)
+                room = p if run.rooms == len(parts) else 0
+                run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
+                at, start = stop, 0
+                run.control[1 + p] = at - first
+                go = not run.status[p, 0] and not run.control[0]
+                if at >= last:
+                    break
+        if go:
+            run.control[1 + p] = parts[p][1] - first
 
 
 def rooms(parts):
@@ -168,7 +183,7 @@ def run_parts(run):
     if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
         try:
             for group in run.groups:
-                drive(run.address, run.parts, group, min(run.rooms, len(group)), run.each, int(run.fresh), *run.addresses)
+                drive(run.address, run.parts, *run.spans, group, min(run.rooms, len(group)), run.each, int(run.fresh), *run.addresses)
         finally:
             _LOCK.release()
     else:

@@ -21,6 +21,7 @@ from nscan.plan.dots import plan_panels
 from nscan.plan.elements import Elements
 from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import find_lane, lane_block, work_of_step
+from nscan.plan.live import ragged, suits
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.params import Params
 from nscan.plan.program import I64, Builder, program_text
@@ -75,6 +76,8 @@ class Program:
         Counters of the clock, in order; empty unless the loop is profiled.
     scatters : dict
         Sums that are only added to at indexed places: number to equations.
+    live : Ragged or None
+        Where each step runs over the lanes that are live alone.
     """
 
     once: tuple
@@ -98,6 +101,7 @@ class Program:
     step_bytes: int
     scatters: dict
     marks: tuple = ()
+    live: object = None
 
     @property
     def text(self):
@@ -108,8 +112,8 @@ class Program:
 class _Planner:
     """Operands and results of a kernel, their axes, the stages of the step."""
 
-    def __init__(self, loop, features):
-        self.loop, self.pace, self.powers = loop, 1, True
+    def __init__(self, loop, features, live=None):
+        self.loop, self.pace, self.powers, self.live = loop, 1, True, live
         self.strips = "cuda" not in features
         self.product_bytes = 128 if "avx512f" in features else 64
         step = loop.step
@@ -133,7 +137,7 @@ class _Planner:
         join_loop(self.axes, dataclasses.replace(loop, rows=loop.rows + loop.hidden, hidden=0), self.inputs,
                   (*self.rows, *self.finals, *([new((), INT)] if loop.stop else [])))
         self.classes = self.axes.number()
-        self.lane = find_lane(self.axes, loop)
+        self.lane = find_lane(self.axes, loop, live.seeds if live else ())
         self.axes.unroll(self.lane)
         self.params = Params()
         self.clock = Clock(self.axes) if "profile" in loop.watch else NoClock()
@@ -179,6 +183,7 @@ class _Planner:
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
         e.clock = self.clock
         e.lane, e.product_bytes, e.outers, e.strips = self.lane, self.product_bytes, self.stages.outers, self.strips
+        e.ragged = self.live is not None
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
@@ -314,7 +319,7 @@ class _Part:
         return live(self.e.b.scopes[0].statements)
 
 
-def plan(loop, features=(), powers=True):
+def plan(loop, features=(), powers=True, live=None):
     """Plan a loop as one kernel.
 
     Parameters
@@ -325,13 +330,18 @@ def plan(loop, features=(), powers=True):
         What the host can do, as far as it decides sizes of tiles (which change no bit of a result).
     powers : bool
         Whether affine states may go in blocks of steps.
+    live : Live, optional
+        Plan its loop instead, for steps that run over the lanes that are live.
 
     Returns
     -------
-    Program
+    Program or None
+        None where `live` is given and the lanes do not stand alone.
     """
-    p = _Planner(loop, features)
-    p.powers = powers
+    p = _Planner(live.loop if live else loop, features, live)
+    if live and not suits(p):
+        return None
+    loop, p.powers = p.loop, powers
     parts = [part(p) for part in (_once, _start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
@@ -339,7 +349,8 @@ def plan(loop, features=(), powers=True):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), p.scatters, tuple(p.clock.marks))
+                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), p.scatters, tuple(p.clock.marks),
+                   live and ragged(p))
 
 
 def _term_bytes(stages):
