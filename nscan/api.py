@@ -184,7 +184,7 @@ def _scan_lanes(parsed, truncate, strict, options, made, parts):
     more, names = options.constants([c.initial for c in carries])
     call = step.Call(options.wrapped(flat_step, depths), [*seqs, *options.sequences(back, executed)], carries, [*leaves, *more],
                      [*paths, *names], parsed.name, strict=strict, functions=functions, before=options.before(depths),
-                     checkpoint=checkpoint, watch=marks)
+                     moved=options.moved(depths), checkpoint=checkpoint, watch=marks)
     traced = step.trace_call(call)
     options.check_loop(traced.loop)
     rows, finals, _ = _run_truncated(traced, executed, call.seqs, truncate, options.steps)

@@ -78,6 +78,17 @@ class Lanes:
             return [_select(again, x, h) for x, h in zip(constants[end - sum(depths):end], states)]
         return before
 
+    def moved(self, depths):
+        """Return what lets earlier values move on where a lane runs only (see `nscan.step.Call`)."""
+        if self.lengths is None or max(depths, default=1) == 1:
+            return None
+        last = {sum(depths[:k + 1]) - 1 for k in range(len(depths))}
+
+        def moved(rows, states, constants):
+            live = bind(TABLE["live"], (rows[-1 - (self.reset is not None)], constants[-2]))
+            return [x if k in last else _held(live, x, states[k + 1]) for k, x in enumerate(states)]
+        return moved
+
     def wrapped(self, flat_step, depths):
         """Return a flat step that holds still where a lane has ended.
 

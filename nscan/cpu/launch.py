@@ -76,7 +76,8 @@ class Run:
     spans: tuple = None
 
     def __post_init__(self):
-        if self.spans is None:
+        self.is_whole = self.spans is None
+        if self.is_whole:
             self.spans = whole_spans(self.parts)
         if self.groups is None:
             self.groups = [np.arange(len(self.parts))]
@@ -120,49 +121,52 @@ def put_word(context, address, value):
     return types.void(address, value), emit
 
 
+@njit(cache=True, nogil=True)
+def run_part(kernel, p, room, parts, spans, offsets, each, fresh, status, control, block):
+    """Run the spans of a part in blocks of steps; arguments as in `Run`, most arrays by address."""
+    first, word, start = parts[p, 0], status + 64 * p, fresh
+    for s in range(offsets[p], offsets[p + 1]):
+        at, last = spans[s, 0], spans[s, 1]
+        while True:
+            stop = min(last, first + ((at - first) // each + 1) * each)
+            flags = start + (2 if stop > at else 0) + (4 if stop == last and spans[s, 3] else 0)
+            call(kernel, flags, word, at, stop, parts[p, 2], spans[s, 2], p + (room << 32), block)
+            at, start = stop, 0
+            put_word(control + 8 * p + 8, at - first)
+            if word_at(word) != 0 or word_at(control) != 0:
+                return
+            if at >= last:
+                break
+    put_word(control + 8 * p + 8, parts[p, 1] - first)
+
+
 @njit(parallel=True, cache=True, nogil=True)
 def drive(kernel, parts, spans, offsets, group, rooms, each, fresh, status, control, block):
-    """Run the parts of a group, each in blocks of steps; arguments as in `Run`, most arrays by address."""
+    """Run the parts of a group; arguments as in `run_part`."""
     for room in prange(rooms):
         for k in range(room, group.shape[0], rooms):
-            p = group[k]
-            first = parts[p, 0]
-            word, start, go = status + 64 * p, fresh, True
-            for s in range(offsets[p], offsets[p + 1]):
-                at, last = spans[s, 0], spans[s, 1]
-                while go:
-                    stop = min(last, first + ((at - first) // each + 1) * each)
-                    flags = start + (2 if stop > at else 0) + (4 * spans[s, 3] if stop == last else 0)
-                    call(kernel, flags, word, at, stop, parts[p, 2], spans[s, 2], p + (room << 32), block)
-                    at, start = stop, 0
-                    put_word(control + 8 * p + 8, at - first)
-                    go = word_at(word) == 0 and word_at(control) == 0
-                    if at >= last:
-                        break
-            if go:
-                put_word(control + 8 * p + 8, parts[p, 1] - first)
+            run_part(kernel, group[k], room, parts, spans, offsets, each, fresh, status, control, block)
 
 
 def drive_serially(run):
     """Do the same without threads of Numba."""
     status, control, block = run.addresses
-    parts, spans, offsets = run.parts.tolist(), run.spans[0].tolist(), run.spans[1].tolist()
+    parts = run.parts.tolist()
     for p in (int(p) for group in run.groups for p in group):
-        first, _, lane0, _ = parts[p]
-        start, go = int(run.fresh), True
-        for at, last, lane1, ends in spans[offsets[p]:offsets[p + 1]]:
-            while go:
-                stop = min(last, first + ((at - first) // run.each + 1) * run.each)
-                flags = start + 2 * (stop > at) + 4 * (ends and stop == last)
-                room = p if run.rooms == len(parts) else 0
-                run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
-                at, start = stop, 0
-                run.control[1 + p] = at - first
-                go = not run.status[p, 0] and not run.control[0]
-                if at >= last:
-                    break
-        if go:
-            run.control[1 + p] = parts[p][1] - first
+        first, last, lane0, lane1 = parts[p]
+        at = first
+        room = p if run.rooms == len(parts) else 0
+        if not run.is_whole:
+            run_part(run.address, p, room, run.parts, *run.spans, run.each, int(run.fresh), status, control, block)
+            continue
+        while True:
+            stop = min(last, at + run.each)
+            flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
+            run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
+            at = stop
+            run.control[1 + p] = at - first
+            if at >= last or run.status[p, 0] or run.control[0]:
+                break
 
 
 def rooms(parts):

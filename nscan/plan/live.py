@@ -143,11 +143,11 @@ class _Fold:
             q = Eqn(q.row, tuple([self.read(v) for v in q.inputs]), q.outputs, q.params, q.where)
             if q.row.name == "live":
                 self.truth[q.outputs[0]] = flag
-            elif not self._fold(q):
-                found = _zeros(q, self.is_zero)
-                self.zero.update(found)
+            else:
+                if not self._fold(q):
+                    self.zero.update(_zeros(q, self.is_zero))
                 if any(v in self.by_mask for v in q.inputs):
-                    self.by_mask.update(found)
+                    self.by_mask.update(q.outputs)
             self.eqns.append(q)
 
     def read(self, v):
@@ -161,6 +161,8 @@ class _Fold:
 
     def tape(self):
         """The tape with what was found."""
+        longest = {q.inputs[1:] for q in self.eqns if q.row.name == "index" and q.outputs[0] in self.idle}
+        self.idle.update(q.outputs[0] for q in self.eqns if q.row.name == "index" and q.inputs[1:] in longest)
         return remove_dead(Tape(self.given.inputs, tuple(self.eqns), tuple(map(self.read, self.given.outputs))), self.idle)
 
     def _fold(self, q):
@@ -205,10 +207,11 @@ class _Fold:
             self.zero.add(out)
         elif v in self.truth:
             self.truth[out] = self.truth[v]
-        if type(v) is Var and tuple(v.shape) == tuple(out.shape) and v.dtype == out.dtype:
+        elif type(v) is Var and tuple(v.shape) == tuple(out.shape) and v.dtype == out.dtype:
             self.same[out] = v
-            return True
-        return self.is_zero(v)
+        else:
+            return False
+        return True
 
 
 def _zeros(q, is_zero):
