@@ -53,6 +53,28 @@ def whole_spans(parts):
     return spans, np.arange(len(parts) + 1)
 
 
+def partial_sums(kernel, types, count, by_lanes, shared):
+    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
+    sums, distances = [], []
+    for k, (shape, dtype) in enumerate(types):
+        if k in shared:
+            sums.append(np.array(shared[k], dtype, order="C"))
+            distances.append(-1)
+            continue
+        whole = count == 1 or by_lanes and k in kernel.program.lane_sums
+        sums.append(np.empty(shape if whole else (count, *shape), dtype))
+        distances.append(0 if whole else sums[-1].nbytes // count)
+    return sums, distances
+
+
+def add_parts(sums):
+    """Add up the parts of a sum, in order."""
+    total = sums[0].copy()
+    for part in sums[1:]:
+        total += part
+    return total
+
+
 class Lanes:
     """The lanes of a run that end at different steps.
 

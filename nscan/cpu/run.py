@@ -9,7 +9,7 @@ import numpy as np
 from nscan import errors
 from nscan.cpu import launch
 from nscan.cpu.kernel import kernel_of, lay_out
-from nscan.cpu.parts import Lanes, LiveRow, divide
+from nscan.cpu.parts import Lanes, LiveRow, add_parts, divide, partial_sums
 from nscan.interpret import Residual
 from nscan.plan import kernel as planner
 from nscan.plan.memory import prepare
@@ -344,28 +344,6 @@ def memory(size):
     for such an array, and would take all of it.
     """
     return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else np.empty(size, np.uint8)
-
-
-def partial_sums(kernel, types, count, by_lanes, shared):
-    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
-    sums, distances = [], []
-    for k, (shape, dtype) in enumerate(types):
-        if k in shared:
-            sums.append(np.array(shared[k], dtype, order="C"))
-            distances.append(-1)
-            continue
-        whole = count == 1 or by_lanes and k in kernel.program.lane_sums
-        sums.append(np.empty(shape if whole else (count, *shape), dtype))
-        distances.append(0 if whole else sums[-1].nbytes // count)
-    return sums, distances
-
-
-def add_parts(sums):
-    """Add up the parts of a sum, in order."""
-    total = sums[0].copy()
-    for part in sums[1:]:
-        total += part
-    return total
 
 
 def arranged(loop, outs, lasts, done):

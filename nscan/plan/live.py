@@ -103,20 +103,62 @@ def _is_still(loop, ended):
             and (loop.private or all(ended.is_zero(v) for v in rows)))
 
 
-def _seeds(loop, lengths):
-    """States and rows with their axis of lanes; None if a state has another first axis, or a row has none."""
+def _walked(loop):
+    """Axes of a step, those of the old and the new state being the same."""
     axes = Axes()
     axes.walk(loop.step)
-    _, states, _, _ = loop.split_step_inputs(loop.step.inputs)
-    news, _, rows, _, _ = loop.split_step_outputs(loop.step.outputs)
-    for v, new in zip(states, news):
+    news = loop.split_step_outputs(loop.step.outputs)[0]
+    for v, new in zip(loop.split_step_inputs(loop.step.inputs)[1], news):
         for a, b in zip(axes.new(v), axes.new(new) if type(new) is Var else ()):
             axes.join(a, b)
+    return axes
+
+
+def _seeds(loop, lengths):
+    """States and rows with their axis of lanes; None if a state has another first axis, or a row has none."""
+    axes = _walked(loop)
+    _, states, _, _ = loop.split_step_inputs(loop.step.inputs)
+    rows = loop.split_step_outputs(loop.step.outputs)[2]
     lane = axes.get(lengths)[0]
     found = [(v, axes.get(v).index(lane)) if type(v) is Var and lane in axes.get(v) else None for v in (*states, *rows)]
     if lane is ONE or None in found or any(k for _, k in found[:len(states)]):
         return None
     return tuple(found)
+
+
+def meeting(loop):
+    """Return an equation of a step with `lengths` that combines what its lanes hold at that step, or None.
+
+    Sums, products, sorts and the like along the axis of lanes are found; an index along it is not, since lanes that are taken
+    apart may be put together again.
+    """
+    masks = [q for q in loop.step.eqns if q.row.name == "live"]
+    if not masks:
+        return None
+    axes, (number, lengths) = _walked(loop), masks[0].inputs
+    lane = axes.get(lengths)[0]
+    if lane is ONE:
+        return None
+    varying = set(loop.step.inputs[:loop.seqs + loop.states]) - {number}
+    for q in loop.step.eqns:
+        if q in masks or not any(v in varying for v in q.inputs):
+            continue
+        varying.update(q.outputs)
+        if any(type(v) is Var and v in varying and lane in _combined(axes, q, k) for k, v in enumerate(q.inputs)):
+            return q
+    return None
+
+
+def _combined(axes, q, k):
+    """Classes of the axes of an operand whose elements an equation combines."""
+    classes, params, kind = axes.get(q.inputs[k]), q.params, q.row.kind
+    if kind == "reduction":
+        return [classes[a] for a in params["axes"]]
+    if q.row.name == "contract":
+        return [c for label, c in zip(params["lb" if k else "la"], classes) if label not in params["lo"]]
+    if kind in ("running", "order") and "axis" in params:
+        return [classes[params["axis"]]] if len(classes) == len(q.outputs[0].shape) else []
+    return classes[-2:] if kind == "linalg" and len(classes) > 1 and k == 0 else []
 
 
 class _Fold:
@@ -262,4 +304,4 @@ def _zeros_of_branches(q, is_zero):
     return [v for v, a, b in zip(q.outputs, then, other) if a and b]
 
 
-__all__ = ["Live", "Ragged", "find_live", "ragged", "suits"]
+__all__ = ["Live", "Ragged", "find_live", "meeting", "ragged", "suits"]
