@@ -198,6 +198,18 @@ def test_a_state_is_never_run_beyond_the_end(mode):
         ns.scan(step, None, start, n_steps=4, lengths=[2, 3, 2])
 
 
+def test_options_that_watch(mode):
+    """A search for the first NaN, a profile: they see the user's lanes, and change nothing."""
+    f, args = problem("rnn")
+    want = f(*args)
+    for option in ({"check_finite": True}, {"profile": True}):
+        close([problem("rnn", **option)[0](*args)], [want])
+    lane = int(np.argmax(lengths_of("drawn")))
+    args[0][2, lane] = np.nan
+    with pytest.raises(ns.errors.NonFiniteError, match=rf"step 2 of 'rnn'.*index \({lane}, 0\)"):
+        problem("rnn", check_finite=True)[0](*args)
+
+
 # -------------------------------------------------------------------------------------------------- cost
 @pytest.mark.parametrize("kind, options", [(kind, o) for kind, o in GRID if kind != "none"], ids=lambda x: str(x))
 @pytest.mark.parametrize("name", [name for name in STEPS if name not in ("nested", "still")])
@@ -292,6 +304,20 @@ def test_lanes_that_do_not_end_in_order_of_steps_run_under_masks(compiled):
         got = results(f, args)
     assert {"masked": True} in seen
     close(got, results(f, args))
+
+
+def test_an_error_names_step_and_line(mode):
+    """The lanes are sorted and the masks are gone; the message is that of the user's loop."""
+    table, x = np.arange(5.0), np.tile(np.arange(6)[:, None], (1, 3))
+
+    def step(k, h):
+        h = np.tanh(h) + k
+        found = ns.array(table)[k]
+        return h * found
+    with pytest.raises(ns.errors.IndexRangeError, match=r"index 5 .*step 5 of 'step'") as error:
+        ns.scan(step, x, np.zeros(3), lengths=[2, 6, 0])
+    assert "found = ns.array(table)[k]" in str(error.value)
+    ns.scan(step, x, np.zeros(3), lengths=[2, 5, 0])
 
 
 # ----------------------------------------------------------------------------------------------- refused

@@ -12,6 +12,7 @@ from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.cpu.parts import Lanes, LiveRow, add_parts, divide, partial_sums
 from nscan.interpret import Residual
 from nscan.plan import kernel as planner
+from nscan.plan.live import find_live
 from nscan.plan.memory import prepare
 from nscan.plan.scatter import colours
 from nscan.state import STATE, section
@@ -77,7 +78,7 @@ def run_kernel(loop, n, arrays, marks=None, limit=None, watch=None):
 def make_room(loop, kernel, layout, word):
     """Raise the error of a status word, unless it asks for more room for inner loops: then make that."""
     if word[0] != NO_ROOM:
-        raise failure(loop, word)
+        raise failure(loop, word, kernel.program.live is not None)
     if kernel.layout.capacity <= layout.capacity:
         lay_out(kernel, 2 * layout.capacity)
 
@@ -333,7 +334,7 @@ class LoopRun:
             if self.lanes.grows:
                 for k in self.kernel.program.led:
                     self.whole[k][self.lanes.places_before(), np.arange(self.kernel.program.lane)] = 0
-            rows = self.lanes.rows(rows, self.loop.rows)
+            rows = self.lanes.rows(rows, 0 if self.loop.private else self.loop.rows)
         return arranged(self.loop, rows, self.totals(), self.steps)
 
 
@@ -367,11 +368,12 @@ REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis wi
            7: (errors.SizeError, "{name!r} cannot run {} steps"), 8: (errors.SizeError, "{name!r} cannot run {} steps over {} rows")}
 
 
-def failure(loop, word):
-    """Build the error that a status word stands for."""
+def failure(loop, word, live=False):
+    """Build the error that a status word of a kernel stands for (`live`: of one without the masks of ended lanes)."""
     code, step, equation, first, second = word[:5]
     kind, text = REASONS[code]
-    eqn = tuple(planner.numbered(prepare(loop)[0].step))[equation]
+    prepared = prepare(loop)[0]
+    eqn = tuple(planner.numbered((find_live(prepared).loop if live else prepared).step))[equation]
     message = f"{text.format(first, second, **eqn.params)} (step {step} of {loop.name!r})"
     place = locate(eqn.where)
     if place is not None:
