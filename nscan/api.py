@@ -87,9 +87,9 @@ def scan(fn, sequences=None, outputs_info=None, non_sequences=None, n_steps=None
         too, in two levels, if its length is known; with ``until`` it keeps all or the states.
     lengths : array_like of int, shape (B,), optional
         Number of steps of each of B lanes, at most that of the loop. Sequences have shape (n, B, ...), states and
-        rows a first axis B, and no lane depends on another. Lane b runs its first ``lengths[b]`` steps (with
-        `go_backwards` from its own last row); its later rows are 0, its state stays. What lies beyond the end of
-        a lane is never read, and nothing runs after the end of the longest one.
+        rows a first axis B, and no lane depends on another: a step that sums over the lanes is refused. Lane b runs
+        its first ``lengths[b]`` steps (with `go_backwards` from its own last row); its later rows are 0, its state stays.
+        What lies beyond the end of a lane is never read, and the cost is that of the sum of the lengths.
     reset : array_like of bool, shape (n,) or (n, B), optional
         Where it is true the step sees the initial state (all taps) instead of the one before, so no derivative
         passes. Flags belong to the rows of the sequences. Neither option combines with `until`.
@@ -185,7 +185,7 @@ def _scan_lanes(parsed, truncate, strict, options, made, parts):
     more, names = options.constants([c.initial for c in carries])
     call = step.Call(options.wrapped(flat_step, depths), [*seqs, *options.sequences(back, executed)], carries, [*leaves, *more],
                      [*paths, *names], parsed.name, strict=strict, functions=functions, before=options.before(depths),
-                     checkpoint=checkpoint, watch=marks)
+                     moved=options.moved(depths), checkpoint=checkpoint, watch=marks)
     traced = step.trace_call(call)
     options.check_loop(traced.loop)
     rows, finals, _ = _run_truncated(traced, executed, call.seqs, truncate, options.steps)

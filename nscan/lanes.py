@@ -15,6 +15,7 @@ from nscan.array import as_array, astype
 from nscan.array import traced as indexable
 from nscan.ops.indexing import parse
 from nscan.primitive import TABLE, bind, full, same_shape, shape_text
+from nscan.tape import locate, remember
 from nscan.trace import Traced, check_array
 
 
@@ -78,6 +79,17 @@ class Lanes:
             return [_select(again, x, h) for x, h in zip(constants[end - sum(depths):end], states)]
         return before
 
+    def moved(self, depths):
+        """Return what lets earlier values move on where a lane runs only (see `nscan.step.Call`)."""
+        if self.lengths is None or max(depths, default=1) == 1:
+            return None
+        last = {sum(depths[:k + 1]) - 1 for k in range(len(depths))}
+
+        def moved(rows, states, constants):
+            live = bind(TABLE["live"], (rows[-1 - (self.reset is not None)], constants[-2]))
+            return [x if k in last else _held(live, x, states[k + 1]) for k, x in enumerate(states)]
+        return moved
+
     def wrapped(self, flat_step, depths):
         """Return a flat step that holds still where a lane has ended.
 
@@ -114,6 +126,8 @@ class Lanes:
             option = "lengths" if self.lengths is not None else "reset"
             raise errors.SpecError(f"{option} does not combine with until: {loop.name!r} returns ns.until; let the lanes end by "
                                    "lengths, or mask them yourself")
+        if self.lengths is not None:
+            _check_apart(loop)
         by_lanes = self.lengths is not None or len(self.reset.shape) == 2
         count = self.count if self.lengths is not None else self.reset.shape[1] if by_lanes else None
         news, _, rows, _, _ = loop.split_step_outputs(loop.step.outputs)
@@ -135,6 +149,23 @@ class Lanes:
             spec, operands = parse(whole, slice(0, executed))
             out.append(bind(TABLE["index_update"], (whole, x, *operands), {"spec": spec}))
         return out
+
+
+_APART = {}
+
+
+def _check_apart(loop):
+    """Refuse a step that combines what its lanes hold: where some have ended, that has no meaning."""
+    from nscan.plan.live import meeting
+    from nscan.plan.memory import prepare
+    found = _APART.get(loop.structure)
+    if found is None:
+        found = remember(_APART, loop.structure, (meeting(prepare(loop)[0]),))
+    if found[0] is not None:
+        place = locate(found[0].where)
+        raise errors.SpecError(f"with lengths no lane may depend on another, but {loop.name!r} combines lanes"
+                               f"{f' at {place}: {place.text}' if place else ''}; lanes that have ended would count or not. Leave "
+                               "lengths out and mask ended lanes in the step, or combine lanes outside of the loop")
 
 
 def _numbers(n):

@@ -31,12 +31,12 @@ def optimise(tape, stable=False):
     return remove_dead(_Simplifier(tape, stable).run())
 
 
-def remove_dead(tape):
-    """Drop equations that no output depends on."""
+def remove_dead(tape, idle=()):
+    """Drop equations that no output depends on, unless they may fail and do not make a value of `idle`."""
     needed = {v for v in tape.outputs if type(v) is Var}
     kept = []
     for q in reversed(tape.eqns):
-        if may_fail(q) or any(v in needed for v in q.outputs):
+        if may_fail(q) and q.outputs[0] not in idle or any(v in needed for v in q.outputs):
             q = _without_dead_rows(q, needed)
             kept.append(q)
             needed.update(v for v in q.inputs if type(v) is Var)

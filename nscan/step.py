@@ -128,6 +128,8 @@ class Call:
         See `nscan.tape.Loop`.
     before : callable or None
         ``before(seq_rows, state_values, constants)`` gives the earlier values that the step starts from, and hands on.
+    moved : callable or None
+        ``moved(seq_rows, state_values, constants)`` gives what each earlier value hands on to the next one, if not itself.
     """
 
     step: object
@@ -142,6 +144,7 @@ class Call:
     checkpoint: object = "auto"
     watch: tuple = ()
     before: object = None
+    moved: object = None
 
 
 @dataclasses.dataclass
@@ -210,6 +213,8 @@ def _trace_once(call):
         # What the step writes to its rows ends with the step: earlier values move on as they came.
         kept = [trace.handle(x.node) for x in states]
         news, outs, stop = call.step(rows, states, constants)
+        if call.moved is not None:
+            kept = call.moved(rows, kept, constants)
         return (trace, kept, outs, stop), news
 
 

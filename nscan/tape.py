@@ -161,6 +161,8 @@ class Loop:
         Every step follows from the one before it in the order of the tape (`nscan.plan.affine`): rows are computed again.
     name : str
         Name of the user's step, for messages.
+    private : bool
+        Nobody but its backward loop reads its rows.
     state_names : tuple of str
     watch : tuple of str
         What the user wants to see of a run: among "finite", "profile", "progress".
@@ -183,6 +185,7 @@ class Loop:
     partner: object = None
     plain: bool = False
     origin: object = None
+    private: bool = False
 
     @functools.cached_property
     def key(self):
@@ -193,7 +196,7 @@ class Loop:
     def structure(self):
         """What tells two kernels apart; a loop that is watched has places of its own."""
         return Key((self.step.key, self.seqs, self.states, self.consts, self.rows, self.sums, self.hidden, self.stop,
-                    self.reverse, self.plain, self.partner.structure if self.partner and not self.hidden else None,
+                    self.reverse, self.plain, self.private, self.partner.structure if self.partner and not self.hidden else None,
                     self.origin and (self.origin[0].structure, self.origin[1]),
                     *((self.watch, places(self.step)) if self.watch else ())))
 

@@ -114,13 +114,15 @@ def run_parts(run, make=function):
     with np.errstate(all="ignore"):
         if run.once:
             kernel(8, run.status.ctypes.data, *map(np.int64, (0, 0, 0, run.lanes, 0)), run.block)
-        parts = run.parts.tolist()
+        parts, (spans, offsets) = run.parts.tolist(), run.spans
         for p in (int(p) for group in run.groups for p in group):
-            first, last, lane0, lane1 = parts[p]
-            at = first
-            while at < last and not run.status[p, 0]:
-                stop = min(last, at + run.each)
-                flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
-                numbers = map(np.int64, (at, stop, lane0, lane1, p + (p % run.rooms << 32)))
-                kernel(flags, run.status.ctypes.data + 64 * p, *numbers, run.block)
-                at = stop
+            first, start = parts[p][0], int(run.fresh)
+            for at, last, lane1, ends in spans[offsets[p] : offsets[p + 1]].tolist():
+                for lo in [at, *range(first + ((at - first) // run.each + 1) * run.each, last, run.each)]:
+                    hi = min(last, first + ((lo - first) // run.each + 1) * run.each)
+                    if run.status[p, 0]:
+                        break
+                    flags = start + 2 * (hi > lo) + 4 * (ends and hi == last)
+                    numbers = map(np.int64, (lo, hi, parts[p][2], lane1, p + (p % run.rooms << 32)))
+                    kernel(flags, run.status.ctypes.data + 64 * p, *numbers, run.block)
+                    start = 0

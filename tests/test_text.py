@@ -17,7 +17,7 @@ from text_cases import LOOPS, draw, gathered, libraries, recurrence, scalar_stat
 import nscan as ns
 from nscan import source, tree
 from nscan.cpu import kernel as kernels
-from nscan.cpu import launch, llvm, run
+from nscan.cpu import launch, llvm, parts, run
 from nscan.explain import explain
 
 
@@ -69,7 +69,7 @@ def test_text_runs_parts_of_the_lanes_and_steps(monkeypatch):
     def loss(w):
         last = ns.scan(lambda x, h, w: np.tanh(w * h + x), x, np.zeros(40), w)[-1]
         return np.sum(last) + np.sum(ns.map(lambda r: np.exp(w * r[0]), x))
-    monkeypatch.setattr(run, "WORTH", 40)
+    monkeypatch.setattr(parts, "WORTH", 40)
     seen = []
     monkeypatch.setattr(plain, "program_at", lambda address, found=plain.program_at: seen.append(address) or found(address))
     text = in_text(ns.value_and_grad(loss), 0.7)

@@ -11,7 +11,7 @@ import pytest
 from window_memory import problem, value_and_cotangent
 
 import nscan as ns
-from nscan.cpu import run
+from nscan.cpu import parts, run
 from nscan.plan import scatter
 
 
@@ -29,7 +29,7 @@ def shared(compiled, monkeypatch):
     def colours(*args):
         found.append(scatter.colours(*args))
         return found[-1]
-    monkeypatch.setattr(run, "WORTH", 1 << 9)
+    monkeypatch.setattr(parts, "WORTH", 1 << 9)
     monkeypatch.setattr(run, "COPY_BYTES", 0)
     monkeypatch.setattr(run, "colours", colours)
     return found

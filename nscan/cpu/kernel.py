@@ -12,6 +12,7 @@ from nscan.cpu import library
 from nscan.cpu.helpers import host_features
 from nscan.plan import kernel as planner
 from nscan.plan.affine import BLOCK as POWERS
+from nscan.plan.live import find_live
 from nscan.plan.memory import copied
 from nscan.plan.operands import alike
 from nscan.state import section
@@ -101,9 +102,16 @@ class Kernel:
 _KERNELS = {}
 
 
-def kernel_of(loop):
-    """Return the kernel of a loop: planned and compiled once for each structure."""
-    kernel = plan_of(loop)
+def kernel_of(loop, masked=False):
+    """Return the kernel of a loop: planned and compiled once for each structure.
+
+    Parameters
+    ----------
+    loop : Loop
+    masked : bool
+        Whether lanes that have ended run on under a mask, as the step says (see `nscan.plan.live`).
+    """
+    kernel = plan_of(loop, masked)
     if kernel.function is None:
         with section("compile"):
             kernel.address = build.build(kernel.program.text, host_features()).kernel.address
@@ -111,14 +119,16 @@ def kernel_of(loop):
     return kernel
 
 
-def plan_of(loop):
+def plan_of(loop, masked=False):
     """Return the kernel of a loop, perhaps not compiled yet."""
     key = loop.structure
     found = _KERNELS.get(key)
     if found is None:
         with section("plan"):
             found = _KERNELS[key] = planned(loop)
-    return found
+    if not masked or found.program.live is None:
+        return found
+    return _KERNELS.get((key, masked)) or _KERNELS.setdefault((key, masked), planned(loop, None, masked))
 
 
 def shared_grid(loop):
@@ -126,12 +136,19 @@ def shared_grid(loop):
     return loop.partner is not None and not loop.hidden
 
 
-def planned(loop, features=None):
+def planned(loop, features=None, masked=False):
     """Return the kernel of a loop before it is compiled, for this host or for something with other features."""
     prepared, order, env = copied(loop)
-    other = planned(loop.partner, features) if shared_grid(loop) else None
-    program = planner.plan(prepared, host_features() if features is None else features, other and other.program,
-                           alike(loop, env) if loop.origin else None)
+    other = planned(loop.partner, features, masked) if shared_grid(loop) else None
+    features = host_features() if features is None else features
+    masked = masked or "cuda" in features
+    given = (features, other and other.program, alike(loop, env, masked) if loop.origin else None)
+    live = None if masked else find_live(prepared)
+    program = live and planner.plan(live.loop, *given, live)
+    if program is not None:
+        prepared = live.loop
+    else:
+        program = planner.plan(prepared, *given)
     block = block_length(program)
     if other is not None:
         program = dataclasses.replace(program, work=other.program.work, lane_block=other.program.lane_block)

@@ -15,7 +15,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
+
+from nscan.cpu.parts import whole_spans
 
 I64 = ir.IntType(64)
 # A run that is expected to take longer (in multiplications, about 50 ms) gets a thread of its own.
@@ -34,6 +36,8 @@ class Run:
         Of the same function.
     parts : ndarray of int64, shape (n, 4)
         step0, step1, lane0, lane1 of each part.
+    spans : pair of ndarray
+        What each part runs, one after another (see `nscan.cpu.parts.Lanes.spans`); by default all its steps over all its lanes.
     groups : list of ndarray of int64
         Numbers of the parts that may run at the same time; groups run one after another. By default all parts.
     rooms : int
@@ -69,8 +73,12 @@ class Run:
     work: int = 0
     groups: list = None
     rooms: int = 1
+    spans: tuple = None
 
     def __post_init__(self):
+        self.is_whole = self.spans is None
+        if self.is_whole:
+            self.spans = whole_spans(self.parts)
         if self.groups is None:
             self.groups = [np.arange(len(self.parts))]
         if self.control is None:
@@ -113,23 +121,37 @@ def put_word(context, address, value):
     return types.void(address, value), emit
 
 
+@register_jitable
+def run_part(kernel, p, room, parts, spans, offsets, each, fresh, status, control, block):
+    """Run the spans of a part in blocks of steps; arguments as in `Run`, most arrays by address."""
+    first, word, start = parts[p, 0], status + 64 * p, fresh
+    for s in range(offsets[p], offsets[p + 1]):
+        at, last = spans[s, 0], spans[s, 1]
+        while True:
+            stop = min(last, first + ((at - first) // each + 1) * each)
+            flags = start + (2 if stop > at else 0) + (4 if stop == last and spans[s, 3] else 0)
+            call(kernel, flags, word, at, stop, parts[p, 2], spans[s, 2], p + (room << 32), block)
+            at, start = stop, 0
+            put_word(control + 8 * p + 8, at - first)
+            if word_at(word) != 0 or word_at(control) != 0:
+                return
+            if at >= last:
+                break
+    put_word(control + 8 * p + 8, parts[p, 1] - first)
+
+
+@njit(cache=True, nogil=True)
+def drive_one(kernel, p, room, parts, spans, offsets, each, fresh, status, control, block):
+    """Run one part; arguments as in `run_part`."""
+    run_part(kernel, p, room, parts, spans, offsets, each, fresh, status, control, block)
+
+
 @njit(parallel=True, cache=True, nogil=True)
-def drive(kernel, parts, group, rooms, each, fresh, status, control, block):
-    """Run the parts of a group, each in blocks of steps; arguments as in `Run`, most arrays by address."""
+def drive(kernel, parts, spans, offsets, group, rooms, each, fresh, status, control, block):
+    """Run the parts of a group; arguments as in `run_part`."""
     for room in prange(rooms):
         for k in range(room, group.shape[0], rooms):
-            p = group[k]
-            first, last = parts[p, 0], parts[p, 1]
-            at = first
-            word = status + 64 * p
-            while True:
-                stop = min(last, at + each)
-                flags = 2 + (fresh if at == first else 0) + (4 if stop == last else 0)
-                call(kernel, flags, word, at, stop, parts[p, 2], parts[p, 3], p + (room << 32), block)
-                at = stop
-                put_word(control + 8 * p + 8, at - first)
-                if at >= last or word_at(word) != 0 or word_at(control) != 0:
-                    break
+            run_part(kernel, group[k], room, parts, spans, offsets, each, fresh, status, control, block)
 
 
 def drive_serially(run):
@@ -139,10 +161,13 @@ def drive_serially(run):
     for p in (int(p) for group in run.groups for p in group):
         first, last, lane0, lane1 = parts[p]
         at = first
+        room = p if run.rooms == len(parts) else 0
+        if not run.is_whole:
+            drive_one(run.address, p, room, run.parts, *run.spans, run.each, int(run.fresh), status, control, block)
+            continue
         while True:
             stop = min(last, at + run.each)
             flags = 2 + (at == first and run.fresh) + 4 * (stop == last)
-            room = p if run.rooms == len(parts) else 0
             run.function(flags, status + 64 * p, at, stop, lane0, lane1, p + (room << 32), block)
             at = stop
             run.control[1 + p] = at - first
@@ -168,7 +193,7 @@ def run_parts(run):
     if len(run.parts) > 1 and os.getpid() == _OWNER[0] and _LOCK.acquire(blocking=False):
         try:
             for group in run.groups:
-                drive(run.address, run.parts, group, min(run.rooms, len(group)), run.each, int(run.fresh), *run.addresses)
+                drive(run.address, run.parts, *run.spans, group, min(run.rooms, len(group)), run.each, int(run.fresh), *run.addresses)
         finally:
             _LOCK.release()
     else:

@@ -9,15 +9,15 @@ import numpy as np
 from nscan import errors
 from nscan.cpu import launch
 from nscan.cpu.kernel import kernel_of, lay_out
+from nscan.cpu.parts import Lanes, LiveRow, add_parts, divide, partial_sums
 from nscan.interpret import Residual
 from nscan.plan import kernel as planner
+from nscan.plan.live import find_live
 from nscan.plan.memory import prepare
 from nscan.plan.scatter import colours
 from nscan.state import STATE, section
 from nscan.tape import locate
 
-# A part of the lanes or steps is worth at least WORTH multiplications.
-WORTH, MAX_PARTS = 1 << 21, 64
 # Room for copies of a sum, one for each part. Where they would need more, and the plan allows it, parts share one array.
 COPY_BYTES = 1 << 22
 # A workspace from this size on is mapped page by page.
@@ -41,7 +41,7 @@ def run_loop(loop, values, watch=None):
     n = int(values[0])
     if n and any(type(v) is segments.SegmentRow for v in values):
         return segments.backward(loop, n, values[1:], watch)
-    arrays = [np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
+    arrays = [x if type(x) is LiveRow else np.asarray(x) for v in values[1:] for x in (v.arrays if isinstance(v, Residual) else (v,))]
     if n == 0:
         return no_steps(loop, arrays)
     if loop.hidden and loop.keep == "segments":
@@ -61,10 +61,10 @@ def run_kernel(loop, n, arrays, marks=None, limit=None, watch=None):
     watch : callable, optional
         See `run_loop`.
     """
-    kernel = kernel_of(loop)
-    arrays = reordered(kernel, loop, arrays)
+    kernel, lanes = chosen(loop, n, arrays, marks is not None)
+    arrays = reordered(kernel, loop, arrays, lanes)
     while True:
-        run = LoopRun(loop, kernel, n, arrays, limit and min(n, GROW, limit), watch=watch)
+        run = LoopRun(loop, kernel, n, arrays, limit and min(n, GROW, limit), watch, lanes)
         word = run.finish(marks, limit)
         if word is None:
             return run.results()
@@ -78,16 +78,32 @@ def run_kernel(loop, n, arrays, marks=None, limit=None, watch=None):
 def make_room(loop, kernel, layout, word):
     """Raise the error of a status word, unless it asks for more room for inner loops: then make that."""
     if word[0] != NO_ROOM:
-        raise failure(loop, word)
+        raise failure(loop, word, kernel.program.live is not None)
     if kernel.layout.capacity <= layout.capacity:
         lay_out(kernel, 2 * layout.capacity)
 
 
-def reordered(kernel, loop, arrays):
-    """Arrange initial values in the order of the kernel."""
+def chosen(loop, n, arrays, pauses=False):
+    """Return the kernel of a loop, and how its lanes end where that spares work.
+
+    Where lanes join, the initial value of a state that lives in rows stands in the row before the first one of its lane: so
+    these must be no hidden rows, and the run may not pause.
+    """
+    kernel = kernel_of(loop)
+    if kernel.program.live is None:
+        return kernel, None
+    lanes = Lanes(kernel, n, arrays)
+    if lanes.is_monotone and not (lanes.grows and (pauses or kernel.program.before)):
+        return kernel, lanes
+    return kernel_of(loop, masked=True), None
+
+
+def reordered(kernel, loop, arrays, lanes=None):
+    """Arrange initial values in the order of the kernel, and lanes in theirs."""
     a, b = loop.seqs, loop.seqs + loop.states
     place = sorted(range(loop.states), key=kernel.order.__getitem__)
-    return [*arrays[:a], *[arrays[a + k] for k in place], *arrays[b:]]
+    arrays = [*arrays[:a], *[arrays[a + k] for k in place], *arrays[b:]]
+    return [np.asarray(x) for x in arrays] if lanes is None else lanes.arrays(arrays)
 
 
 def no_steps(loop, arrays):
@@ -98,29 +114,6 @@ def no_steps(loop, arrays):
 
 
 # ------------------------------------------------------------------------------------------------- one run
-def divide(kernel, n):
-    """Divide a call into parts of lanes, or of steps where steps are independent.
-
-    Returns
-    -------
-    ndarray of int64, shape (parts, 4)
-        step0, step1, lane0, lane1. A function of shapes, dtypes and the number of steps alone.
-    by_lanes : bool
-    """
-    program, loop = kernel.program, kernel.loop
-    worth = min(MAX_PARTS, program.work * n // WORTH)
-    if not loop.states and not loop.stop and worth > 1 and n > 1:
-        count = int(min(worth, n))
-        edges = [n * k // count for k in range(count + 1)]
-        return np.array([(a, b, 0, program.lane) for a, b in zip(edges, edges[1:])], np.int64), False
-    count = int(min(worth, -(-program.lane // max(1, program.lane_block)))) if program.lane else 1
-    if count > 1:
-        each = -(-program.lane // count)
-        edges = [*range(0, program.lane, each), program.lane]
-        return np.array([(0, n, a, b) for a, b in zip(edges, edges[1:])], np.int64), True
-    return np.array([(0, n, 0, program.lane)], np.int64), False
-
-
 class LoopRun:
     """One run of a kernel: the memory it works on, and how far it is.
 
@@ -137,13 +130,15 @@ class LoopRun:
         Rows that there is room for; a run with less room than steps is started for a part of them by `restart`.
     watch : callable, optional
         See `run_loop`.
+    lanes : Lanes, optional
+        How its lanes end; the operands are in their order.
     """
 
-    def __init__(self, loop, kernel, n, arrays, room=None, watch=None):
+    def __init__(self, loop, kernel, n, arrays, room=None, watch=None, lanes=None):
         self.loop, self.kernel, self.n, self.arrays, self.layout = loop, kernel, n, arrays, kernel.layout
-        self.watch = watch
+        self.watch, self.lanes = watch, lanes
         self.room = room or (min(n, GROW) if loop.stop else n)
-        self.parts, by_lanes = divide(kernel, self.room if loop.stop else n)
+        self.parts, by_lanes = lanes.divide(kernel.program, n) if lanes else divide(kernel, self.room if loop.stop else n)
         # By how many rows arrays begin later than those of all steps, by their number; they may change between calls.
         self.shift, self.block = {}, None
         self._by_steps = len(self.parts) > 1 and not by_lanes
@@ -163,12 +158,16 @@ class LoopRun:
     def _lead(self, count):
         """Put initial values before the first of some number of rows where the plan says so."""
         for j, i in self.kernel.program.led.items():
-            self.whole[j][count if self.loop.reverse else 0] = self.arrays[self.loop.seqs + i]
+            if self.lanes and self.lanes.grows:
+                self.whole[j][self.lanes.places_before(), np.arange(self.kernel.program.lane)] = self.arrays[self.loop.seqs + i]
+            else:
+                self.whole[j][count if self.loop.reverse else 0] = self.arrays[self.loop.seqs + i]
 
     def restart(self, states, lo, hi):
         """Make ready to run the steps from lo to hi alone, from given states (in the order of the caller)."""
         a = self.loop.seqs
-        for k, x in enumerate(reordered(self.kernel, self.loop, [*self.arrays[:a], *states])[a:], a):
+        states = [states[k] for k in sorted(range(len(states)), key=self.kernel.order.__getitem__)]
+        for k, x in enumerate(states if self.lanes is None else self.lanes.initial(states), a):
             if self.block is None:
                 self.arrays[k] = np.array(x)
             else:
@@ -180,7 +179,10 @@ class LoopRun:
     def _row_array(self, k, shape, dtype):
         """Array of a row, with an initial value before the first one where the plan says so."""
         program = self.kernel.program
-        return None if k in program.before else np.empty((self.room + (k in program.led), *shape), dtype)
+        if k in program.before:
+            return None
+        empty = np.zeros if self.lanes and k < self.loop.rows and not self.loop.private else np.empty
+        return empty((self.room + (k in program.led), *shape), dtype)
 
     def _sums(self, types, by_lanes):
         """Room for sums; where parts share an array, find out which of them may run at the same time."""
@@ -236,9 +238,12 @@ class LoopRun:
             parts[:, 0], parts[:, 1] = start, stop
         status = np.zeros((len(parts), 8), np.int64)
         work = kernel.program.work * int(parts[-1, 1] - parts[0, 0])
+        spans = None
+        if self.lanes:
+            spans, work = self.lanes.spans(parts, fresh), int(work * self.lanes.share(start, stop))
         run = launch.Run(kernel.function, kernel.address, parts, kernel.block, status, self._block(), fresh,
                          once=fresh and bool(kernel.program.once), lanes=kernel.program.lane, work=work, groups=self.groups,
-                         rooms=self.rooms)
+                         rooms=self.rooms, spans=spans)
         with section("kernels"):
             begin = time.perf_counter()
             launch.run_watched(run, None if self.watch is None else lambda: self.watch(self._done(run)))
@@ -318,11 +323,19 @@ class LoopRun:
         """States and sums after the last step that has run, in the order of the caller."""
         sums = [add_parts(s) if d > 0 else s for s, d in zip(self.sums, self.distances)]
         totals = [*self.lasts, *sums]
+        if self.lanes:
+            totals = list(map(self.lanes.restored, totals, self.lanes.live.finals))
         return [*[totals[k] for k in self.kernel.order], *totals[self.loop.states:]]
 
     def results(self):
         """Outputs in the order of the loop equation."""
-        return arranged(self.loop, self.rows(), self.totals(), self.steps)
+        rows = self.rows()
+        if self.lanes:
+            if self.lanes.grows:
+                for k in self.kernel.program.led:
+                    self.whole[k][self.lanes.places_before(), np.arange(self.kernel.program.lane)] = 0
+            rows = self.lanes.rows(rows, 0 if self.loop.private else self.loop.rows)
+        return arranged(self.loop, rows, self.totals(), self.steps)
 
 
 def memory(size):
@@ -332,28 +345,6 @@ def memory(size):
     for such an array, and would take all of it.
     """
     return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else np.empty(size, np.uint8)
-
-
-def partial_sums(kernel, types, count, by_lanes, shared):
-    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
-    sums, distances = [], []
-    for k, (shape, dtype) in enumerate(types):
-        if k in shared:
-            sums.append(np.array(shared[k], dtype, order="C"))
-            distances.append(-1)
-            continue
-        whole = count == 1 or by_lanes and k in kernel.program.lane_sums
-        sums.append(np.empty(shape if whole else (count, *shape), dtype))
-        distances.append(0 if whole else sums[-1].nbytes // count)
-    return sums, distances
-
-
-def add_parts(sums):
-    """Add up the parts of a sum, in order."""
-    total = sums[0].copy()
-    for part in sums[1:]:
-        total += part
-    return total
 
 
 def arranged(loop, outs, lasts, done):
@@ -377,11 +368,12 @@ REASONS = {1: (errors.IndexRangeError, "index {} is out of bounds for an axis wi
            7: (errors.SizeError, "{name!r} cannot run {} steps"), 8: (errors.SizeError, "{name!r} cannot run {} steps over {} rows")}
 
 
-def failure(loop, word):
-    """Build the error that a status word stands for."""
+def failure(loop, word, live=False):
+    """Build the error that a status word of a kernel stands for (`live`: of one without the masks of ended lanes)."""
     code, step, equation, first, second = word[:5]
     kind, text = REASONS[code]
-    eqn = tuple(planner.numbered(prepare(loop)[0].step))[equation]
+    prepared = prepare(loop)[0]
+    eqn = tuple(planner.numbered((find_live(prepared).loop if live else prepared).step))[equation]
     message = f"{text.format(first, second, **eqn.params)} (step {step} of {loop.name!r})"
     place = locate(eqn.where)
     if place is not None:

@@ -154,11 +154,15 @@ class Segments(Residual):
         a = self.loop.seqs
         return [*self.operands[:a], *states, *self.operands[a:]]
 
-    def segments(self):
-        """Yield (first step to reverse, end, rows, first row) of each segment, the last one first."""
-        plan = self.plan
-        kernel, kept = kernel_of(self.loop), dict(self.kept)
-        run = runs.LoopRun(self.loop, kernel, plan.steps, runs.reordered(kernel, self.loop, self._operands(kept[0])), plan.room)
+    def segments(self, masked=False):
+        """Yield (first step to reverse, end, rows, first row) of each segment, the last one first.
+
+        Lanes of unequal length stand in their order, unless they are to run on under a mask.
+        """
+        plan, kept = self.plan, dict(self.kept)
+        operands = self._operands(kept[0])
+        kernel, lanes = (kernel_of(self.loop, masked=True), None) if masked else runs.chosen(self.loop, plan.steps, operands)
+        run = runs.LoopRun(self.loop, kernel, plan.steps, runs.reordered(kernel, self.loop, operands, lanes), plan.room, lanes=lanes)
         spans = list(checkpoint.reversals(plan.starts, plan.steps, plan.grain.backward))[::-1]
         states = kept[0]
         for what, i, j in checkpoint.moves(len(plan.starts), plan.slots, plan.kept):
@@ -186,7 +190,7 @@ class Segments(Residual):
             if word is None:
                 return run
             runs.make_room(self.loop, run.kernel, run.layout, word)
-            run = runs.LoopRun(self.loop, run.kernel, run.n, run.arrays, run.room)
+            run = runs.LoopRun(self.loop, run.kernel, run.n, run.arrays, run.room, lanes=run.lanes)
 
 
 class SegmentRow:
@@ -209,13 +213,15 @@ def backward(loop, n, operands, watch=None):
     rows = {k: x for k, x in enumerate(operands) if type(x) is SegmentRow}
     residual = next(iter(rows.values())).residual
     arrays = [np.empty((0, *x.shape[1:]), x.dtype) if k in rows else np.asarray(x) for k, x in enumerate(operands)]
-    kernel = kernel_of(loop)
+    kernel, lanes = runs.chosen(loop, n, arrays)
+    if lanes is not None and plan_of(residual.loop).program.live is None:
+        kernel, lanes = kernel_of(loop, masked=True), None
     grain = dataclasses.replace(residual.plan.grain, backward=grid(kernel))
     residual = Segments(residual.loop, residual.operands, dataclasses.replace(residual.plan, grain=grain), residual.kept)
     while True:
-        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays), watch=watch)
+        run = runs.LoopRun(loop, kernel, n, runs.reordered(kernel, loop, arrays, lanes), watch=watch, lanes=lanes)
         word, hi = None, n
-        for lo, hi, values, first_row in residual.segments():
+        for lo, hi, values, first_row in residual.segments(masked=lanes is None):
             if lo < hi:
                 for k, x in rows.items():
                     run.arrays[k], run.shift[k] = values[x.index], first_row

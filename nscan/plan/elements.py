@@ -54,6 +54,8 @@ class Elements:
         Equation to the Panels of its constant operand.
     lane : AxisClass or None
         The axis that is split between threads; its size is that of the part at hand.
+    ragged : bool
+        Whether that size may change from call to call.
     clock : Clock or NoClock
         Sets marks for a profile.
     """
@@ -67,6 +69,7 @@ class Elements:
         self.vector = 0
         self.now = ZERO
         self.time = self.span = self.lane = None
+        self.ragged = False
         self.product_bytes = 64
         self.panels, self.outers, self.buffers, self.strips = {}, (), {}, True
         self.clock = NoClock()

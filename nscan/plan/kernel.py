@@ -21,6 +21,7 @@ from nscan.plan.dots import plan_panels
 from nscan.plan.elements import Elements
 from nscan.plan.kinds import special_kind
 from nscan.plan.lanes import lane_block, work_of_step
+from nscan.plan.live import ragged, suits
 from nscan.plan.loops import Steps, register_points, row_of_state
 from nscan.plan.operands import STEPS, Operands
 from nscan.plan.params import Params
@@ -74,6 +75,8 @@ class Program:
         Counters of the clock, in order; empty unless the loop is profiled.
     scatters : dict
         Sums that are only added to at indexed places: number to equations.
+    live : Ragged or None
+        Where each step runs over the lanes that are live alone.
     """
 
     once: tuple
@@ -97,6 +100,7 @@ class Program:
     step_bytes: int
     scatters: dict
     marks: tuple = ()
+    live: object = None
 
     @property
     def text(self):
@@ -107,9 +111,9 @@ class Program:
 class _Planner(Operands):
     """What a kernel is given, the stages of its step, the panels of its products."""
 
-    def __init__(self, loop, features, other, alike):
-        super().__init__(loop, alike)
-        self.pace, self.powers = 1, other is None or other.pace > 1
+    def __init__(self, loop, features, other, alike, live):
+        super().__init__(loop, alike, live.seeds if live else ())
+        self.pace, self.powers, self.live = 1, other is None or other.pace > 1, live
         self.strips = "cuda" not in features
         self.product_bytes = 128 if "avx512f" in features else 64
         step, states = loop.step, self.state_vars
@@ -157,6 +161,7 @@ class _Planner(Operands):
         e.numbers = {q: k for k, q in enumerate(self.eqns)}
         e.clock = self.clock
         e.lane, e.product_bytes, e.outers, e.strips = self.lane, self.product_bytes, self.stages.outers, self.strips
+        e.ragged = self.live is not None
         for k, v in enumerate(self.inputs[1:]):
             strides = tuple(self.params.get(b, ("stride", k, axis)) for axis in range(len(v.shape)))
             base = self.from_lane(e, v, self.params.get(b, ("address", k)), strides)
@@ -292,7 +297,7 @@ class _Part:
         return live(self.e.b.scopes[0].statements)
 
 
-def plan(loop, features=(), other=None, alike=None):
+def plan(loop, features=(), other=None, alike=None, live=None):
     """Plan a loop as one kernel.
 
     Parameters
@@ -305,12 +310,17 @@ def plan(loop, features=(), other=None, alike=None):
         One whose steps and sums go in the same order: affine states in blocks of steps, sums step by step or afterwards.
     alike : dict, optional
         See `nscan.plan.operands.Operands`.
+    live : Live, optional
+        Where the loop is its, for steps that run over the lanes that are live.
 
     Returns
     -------
-    Program
+    Program or None
+        None where `live` is given and the lanes do not stand alone.
     """
-    p = _Planner(loop, features, other, alike)
+    p = _Planner(loop, features, other, alike, live)
+    if live and not suits(p):
+        return None
     parts = [part(p) for part in (_once, _start, _block, _end)]
     keys = sorted(p.params.keys, key=p.params.keys.get)
     sizes = {c.number: c.size for c in p.classes if type(c.size) is int}
@@ -318,7 +328,8 @@ def plan(loop, features=(), other=None, alike=None):
     block = 0 if p.lane is None else lane_block(p.axes, loop, p.lane)
     return Program(*parts, tuple(keys), tuple(p.params.slots), tuple(p.params.numbers), sizes, len(p.inputs) - 1, p.eqns, p.stages,
                    lane, block, frozenset(k for k, v in enumerate(p.sum_vars) if p.lane in p.axes.get(v)),
-                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), p.scatters, tuple(p.clock.marks))
+                   p.led, p.before, work_of_step(p.axes, loop), p.pace, _term_bytes(p.stages), p.scatters, tuple(p.clock.marks),
+                   live and ragged(p))
 
 
 def _term_bytes(stages):

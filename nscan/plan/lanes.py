@@ -18,8 +18,16 @@ ROW_BYTES = 4096
 DOT_ROWS = 16
 
 
-def find_lane(axes, loop):
-    """Return the axis class to split, or None."""
+def find_lane(axes, loop, seeds=()):
+    """Return the axis class to split, or None.
+
+    Parameters
+    ----------
+    axes : Axes
+    loop : Loop
+    seeds : tuple of (Var, int)
+        States and rows with one of their axes each: where given, the class is theirs or None.
+    """
     step = loop.step
     if loop.stop:
         return None
@@ -31,6 +39,8 @@ def find_lane(axes, loop):
         for c in axes.get(v):
             if c is not ONE and not (c.dynamic or c.stepped or c.split or c.mixed or c.fixed or c in found):
                 found.append(c)
+    if seeds:
+        found = [c for c in found if all(axes.get(v)[k] is c for v, k in seeds)]
     ends = sum_ends(loop)
     good = [c for c in found if not any(mixes(axes, q, c, ends) for q in step.eqns)]
     return max(good, key=lambda c: _reach(axes, carriers, c), default=None)

@@ -102,7 +102,7 @@ class Steps:
         classes = e.axes.get(v)
         slot = e.params.new_slot(v.dtype.itemsize, [2, *[bound_of(c) for c in classes]])
         place = Place(("work", slot), slot_base(e, slot), row_major(e, classes, v.dtype), v.dtype, True)
-        return StatePlan(v, new, "two", place, bytes_of(e, v))
+        return StatePlan(v, new, "two", place, bytes_of(e, v, e.whole_size if e.ragged else None))
 
     def _is_written(self, v, new):
         """Whether the new state is the old one with parts written to."""
@@ -138,6 +138,8 @@ class Steps:
             else:
                 first = self.e.b.op("arg", I64, self.e.b.const(0)) if self.is_outer else self.e.b.const(0)
                 copy_into(self.e, init, s.v, self.place_at(s, first))
+                if s.how == "two" and self.e.ragged:  # a lane may begin at a later step
+                    copy_into(self.e, init, s.v, self.place_at(s, self.e.b.add(first, self.e.b.const(1))))
         return carried
 
     def _start_sum(self, s, init):

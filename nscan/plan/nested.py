@@ -35,7 +35,8 @@ def again_loop(loop):
     names = tuple(loop.state_names[k] for k in live) if loop.state_names else ()
     number = {v: k for k, v in enumerate(loop.step.inputs)}
     return dataclasses.replace(loop, step=tape, states=len(live), sums=0, rows=loop.hidden, hidden=0, stop=False, plain=True,
-                               partner=None, state_names=names, origin=(loop, tuple([number[v] for v in tape.inputs]))), live
+                               partner=None, private=True, state_names=names,
+                               origin=(loop, tuple([number[v] for v in tape.inputs]))), live
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 
 from nscan.plan.axes import ONE, UNROLL_AXIS, Axes, join_loop
 from nscan.plan.lanes import find_lane, mixes
+from nscan.plan.live import find_live
 from nscan.plan.memory import copied
 from nscan.tape import Var
 
@@ -27,9 +28,11 @@ class Operands:
         Prepared.
     alike : dict, optional
         Input of the step to what is decided about its axes (see `alike`).
+    seeds : tuple of (Var, int)
+        See `nscan.plan.lanes.find_lane`.
     """
 
-    def __init__(self, loop, alike=None):
+    def __init__(self, loop, alike=None, seeds=()):
         self.loop = loop
         step = loop.step
         seqs, states, sums, consts = loop.split_step_inputs(step.inputs)
@@ -56,11 +59,11 @@ class Operands:
             for c, (unrolled, mixed) in zip(self.axes.get(v), decided):
                 c.fixed = unrolled if c.fixed is None or unrolled is None else c.fixed and unrolled
                 c.mixed = c.mixed or mixed
-        self.lane = find_lane(self.axes, loop)
+        self.lane = find_lane(self.axes, loop, seeds)
         self.axes.unroll(self.lane)
 
 
-def alike(loop, env):
+def alike(loop, env, masked):
     """Return what axes of a loop must have in common with those of the loop whose values it computes again.
 
     Parameters
@@ -69,6 +72,8 @@ def alike(loop, env):
         With an `origin`.
     env : dict
         Inputs of its step to those of the prepared loop.
+    masked : bool
+        Whether lanes that have ended run on under a mask.
 
     Returns
     -------
@@ -77,11 +82,12 @@ def alike(loop, env):
         its elements meet in what is computed again.
     """
     other, numbers = loop.origin
-    decided = _decisions(other)
+    decided = _decisions(other, masked)
     out = {env[v]: decided[k] for v, k in zip(loop.step.inputs, numbers) if k in decided}
     if loop.partner is not None:
         prepared, _, theirs = copied(loop.partner)
-        own = Operands(prepared, alike(loop.partner, theirs))
+        prepared, seeds, _ = _running(prepared, masked)
+        own = Operands(prepared, alike(loop.partner, theirs, masked), seeds)
         for v, u in zip(_cotangents(loop), _cotangents(loop.partner)):
             out[env[v]] = tuple([(c.unrolled if _is_small(c) else None, False) for c in own.axes.get(theirs[u])])
     return out
@@ -97,16 +103,24 @@ def _is_small(c):
     return c is not ONE and type(c.size) is int and c.size <= UNROLL_AXIS
 
 
-def _decisions(loop):
+def _running(loop, masked):
+    """Return a prepared loop without the masks of lanes that have ended, its seeds, and what stands for its values."""
+    live = None if masked else find_live(loop)
+    return (live.loop, live.seeds, live.read) if live else (loop, (), lambda v: v)
+
+
+def _decisions(loop, masked):
     prepared, _, env = copied(loop)
-    own = Operands(prepared)
+    prepared, seeds, read = _running(prepared, masked)
+    own = Operands(prepared, seeds=seeds)
     again = behind(prepared.step, prepared.split_step_outputs(prepared.step.outputs)[3])
     ordered = {c for q in again for p in _within(q) if _has_order(p) for v in (*p.inputs, *p.outputs) if type(v) is Var
                for c in own.axes.get(v)}
     mixed = {c for c in own.classes if any(mixes(own.axes, q, c) for q in again)}
     out = {}
     for k, v in enumerate(numbered(loop)):
-        classes = own.axes.get(env[v]) if type(env[v]) is Var else ()
+        now = read(env[v])
+        classes = own.axes.get(now) if type(now) is Var else ()
         out[k] = tuple([(c.unrolled if c in ordered and _is_small(c) else None, c in mixed) for c in classes])
     return out
 

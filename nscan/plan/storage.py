@@ -24,11 +24,11 @@ def row_major(e, classes, dtype, size=None):
     return tuple(reversed(strides))
 
 
-def bytes_of(e, v):
+def bytes_of(e, v, size=None):
     """Bytes of a value, as a value of the program."""
     total = e.b.const(v.dtype.itemsize)
     for c in e.axes.get(v):
-        total = e.b.mul(total, e.size(c))
+        total = e.b.mul(total, (size or e.size)(c))
     return total
 
 

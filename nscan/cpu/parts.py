@@ -1,0 +1,257 @@
+"""How a run of a kernel is divided: parts that may run at the same time, and the lanes that each step of a part runs over.
+
+Lanes of unequal length (`nscan.plan.live`) are sorted by their lengths, the longest first, so that those that are live are
+the first ones: arrays are sorted on the way in and on the way out, and only what is live is copied. Forward loops have
+fewer and fewer lanes, backward loops more and more of them. A part is a list of spans of steps with one number of lanes.
+"""
+
+import dataclasses
+
+import numpy as np
+
+# A part of the lanes or steps is worth at least WORTH multiplications.
+WORTH, MAX_PARTS = 1 << 21, 64
+
+
+def divide(kernel, n):
+    """Divide a call into parts of lanes, or of steps where steps are independent.
+
+    Returns
+    -------
+    ndarray of int64, shape (parts, 4)
+        step0, step1, lane0, lane1. A function of shapes, dtypes and the number of steps alone.
+    by_lanes : bool
+    """
+    program = kernel.program
+    if steps_alone(kernel.loop, n):
+        count = int(min(MAX_PARTS, program.work * n // WORTH, n))
+        if count > 1:
+            return parts_of_steps(count, n, program.lane), False
+    count = int(min(MAX_PARTS, program.work * n // WORTH, -(-program.lane // max(1, program.lane_block)))) if program.lane else 1
+    if count > 1:
+        each = -(-program.lane // count)
+        edges = [*range(0, program.lane, each), program.lane]
+        return np.array([(0, n, a, b) for a, b in zip(edges, edges[1:])], np.int64), True
+    return np.array([(0, n, 0, program.lane)], np.int64), False
+
+
+def steps_alone(loop, n):
+    """Whether the steps of a run may be divided."""
+    return not loop.states and not loop.stop and n > 1
+
+
+def parts_of_steps(count, n, lane):
+    """Return parts of equally many steps."""
+    edges = [n * k // count for k in range(count + 1)]
+    return np.array([(a, b, 0, lane) for a, b in zip(edges, edges[1:])], np.int64)
+
+
+def whole_spans(parts):
+    """Return the spans of parts whose lanes all run from the first step to the last, and where those of each part begin."""
+    spans = np.ones((len(parts), 4), np.int64)
+    spans[:, :2], spans[:, 2] = parts[:, :2], parts[:, 3]
+    return spans, np.arange(len(parts) + 1)
+
+
+def partial_sums(kernel, types, count, by_lanes, shared):
+    """Room for sums: one for each part, unless parts write to different lanes of it, or share it (number to initial value)."""
+    sums, distances = [], []
+    for k, (shape, dtype) in enumerate(types):
+        if k in shared:
+            sums.append(np.array(shared[k], dtype, order="C"))
+            distances.append(-1)
+            continue
+        whole = count == 1 or by_lanes and k in kernel.program.lane_sums
+        sums.append(np.empty(shape if whole else (count, *shape), dtype))
+        distances.append(0 if whole else sums[-1].nbytes // count)
+    return sums, distances
+
+
+def add_parts(sums):
+    """Add up the parts of a sum, in order."""
+    total = sums[0].copy()
+    for part in sums[1:]:
+        total += part
+    return total
+
+
+class Lanes:
+    """The lanes of a run that end at different steps.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Whose program has `live`.
+    n : int
+        Number of steps.
+    arrays : list of ndarray
+        Operands.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64
+        Sorted, the longest first.
+    order : ndarray of int64 or None
+        Number of each lane in the caller's arrays; None if they are sorted already.
+    counts : ndarray of int64
+        For each step in the order of iteration how many lanes run.
+    grows : bool
+        Whether lanes join; otherwise they leave.
+    steps : ndarray of int64
+        For each lane how many steps it runs.
+    """
+
+    def __init__(self, kernel, n, arrays):
+        self.live, self.loop = kernel.program.live, kernel.loop
+        a = self.loop.seqs + self.loop.states + self.loop.sums
+        lengths = np.asarray(arrays[a + self.live.lengths])
+        order = np.argsort(-lengths, kind="stable")
+        self.lengths = lengths[order]
+        self.order = None if np.array_equal(lengths, self.lengths) else order
+        numbers = np.asarray(arrays[self.live.numbers])[:n]
+        numbers = numbers[::-1] if self.loop.reverse else numbers
+        self.counts = len(lengths) - np.searchsorted(self.lengths[::-1], numbers, side="right")
+        self.grows = n > 1 and bool(self.counts[0] < self.counts[-1])
+        self.steps = np.searchsorted(-self.counts[::-1] if self.grows else -self.counts, -np.arange(len(lengths)), side="left")
+
+    @property
+    def is_monotone(self):
+        """Whether lanes only leave, or only join."""
+        change = np.diff(self.counts)
+        return bool(np.all(change >= 0) if self.grows else np.all(change <= 0))
+
+    # ------------------------------------------------------------------------------------------ division
+    def divide(self, program, n):
+        """Divide a run as `divide` does, into parts that have about as many steps of lanes to run."""
+        before = np.cumsum(self.steps)
+        worth = min(MAX_PARTS, program.work * int(before[-1]) // (WORTH * program.lane))
+        if steps_alone(self.loop, n) and worth > 1:
+            return parts_of_steps(min(worth, n), n, program.lane), False
+        block = max(1, program.lane_block)
+        count = int(min(worth, -(-program.lane // block)))
+        if count <= 1:
+            return np.array([(0, n, 0, program.lane)], np.int64), False
+        shares = np.searchsorted(before, before[-1] * np.arange(1, count) / count)
+        edges = np.unique([0, *np.clip((shares + block // 2) // block * block, block, program.lane), program.lane])
+        return np.array([(0, n, a, b) for a, b in zip(edges, edges[1:])], np.int64), True
+
+    def spans(self, parts, fresh):
+        """Return the spans of parts: first step, last step, end of the lanes, whether final values are to be stored.
+
+        A span without steps starts all lanes of a part, or stores the final values of all.
+
+        Returns
+        -------
+        spans : ndarray of int64, shape (m, 4)
+        offsets : ndarray of int64
+            Where those of each part begin.
+        """
+        out, offsets = [], [0]
+        for first, last, lane0, lane1 in parts.tolist():
+            counts = np.clip(self.counts[first:last], lane0, lane1)
+            cuts = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), last - first]
+            found = [(first + a, first + b, int(counts[a]), not self.grows) for a, b in zip(cuts, cuts[1:]) if counts[a] > lane0]
+            if fresh and (not found or found[0][2] < lane1):
+                found.insert(0, (first, first, lane1, not self.grows))
+            if self.grows:
+                found.append((last, last, lane1, True))
+            out += found
+            offsets.append(len(out))
+        return np.array(out, np.int64).reshape(-1, 4), np.array(offsets)
+
+    def share(self, start, stop):
+        """Return which part of the steps of all lanes a range of steps has to run."""
+        return self.counts[start:stop].mean() / max(1, len(self.lengths))
+
+    # ----------------------------------------------------------------------------------------------- order
+    def arrays(self, arrays):
+        """Return the operands of a run in the order of its lanes."""
+        return [x.array if type(x) is LiveRow and self._matches(x.lanes) else self.sorted(np.asarray(x), axis, k < self.loop.seqs)
+                for k, (x, axis) in enumerate(zip(arrays, self.live.inputs))]
+
+    def _matches(self, other):
+        return np.array_equal(self.lengths, other.lengths) and (self.order is other.order or np.array_equal(self.order, other.order))
+
+    def sorted(self, x, axis, by_steps=False):
+        """Return an array with its lanes in order; of what has an axis of steps only what is live."""
+        if self.order is None or axis is None or not len(x):
+            return x
+        if not by_steps or axis != 1:
+            return np.take(x, self.order, axis)
+        out = np.empty(x.shape, x.dtype)
+        for a, b, count in self._pieces():
+            out[a:b, :count] = np.take(x[a:b], self.order[:count], 1)
+        return out
+
+    def restored(self, x, axis, by_steps=False):
+        """Return an array with its lanes in the order of the caller; rows are zero where a lane does not run."""
+        if self.order is None or axis is None:
+            return x
+        if not by_steps or axis != 1:
+            return np.take(x, np.argsort(self.order), axis)
+        out = np.zeros(x.shape, x.dtype)
+        for a, b, count in self._pieces():
+            out[a:b, self.order[:count]] = x[a:b, :count]
+        return out
+
+    def initial(self, states):
+        """Return initial values of states (in the order of the kernel) with their lanes in order."""
+        return [self.sorted(np.asarray(x), axis) for x, axis in zip(states, self.live.inputs[self.loop.seqs:])]
+
+    def rows(self, rows, visible):
+        """Return rows for the caller; the hidden ones, after the first `visible`, stay in order."""
+        return [self.restored(x, axis, True) if k < visible else x if axis is None else LiveRow(x, self, axis)
+                for k, (x, axis) in enumerate(zip(rows, self.live.rows))]
+
+    def _pieces(self):
+        """Ranges of rows with a number of lanes of which at least half run."""
+        counts = self.counts[::-1] if self.loop.reverse else self.counts
+        halves = np.ceil(np.log2(np.maximum(counts, 1)))
+        cuts = [0, *(np.flatnonzero(np.diff(halves)) + 1).tolist(), len(counts)]
+        return [(a, b, int(counts[a:b].max())) for a, b in zip(cuts, cuts[1:])]
+
+    def places_before(self):
+        """For each lane that joins the row before its first one, in an array with a further row (see `Program.led`)."""
+        return self.steps if self.loop.reverse else len(self.counts) - self.steps
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LiveRow:
+    """A hidden row of all steps as a run left it: lanes in its order, and nothing where they do not run.
+
+    Attributes
+    ----------
+    array : ndarray
+    lanes : Lanes
+    axis : int
+        That of the lanes.
+    """
+
+    array: np.ndarray
+    lanes: Lanes
+    axis: int
+
+    @property
+    def shape(self):
+        """Shape of the array."""
+        return self.array.shape
+
+    @property
+    def dtype(self):
+        """Type of its elements."""
+        return self.array.dtype
+
+    def __len__(self):
+        return len(self.array)
+
+    def __getitem__(self, index):
+        return np.asarray(self)[index]
+
+    def __array__(self, dtype=None, copy=None):
+        """Lanes in the order of the caller, and values of the longest lane where one does not run."""
+        lanes, x = self.lanes, np.moveaxis(self.array, self.axis, 1).copy()
+        counts = lanes.counts[::-1] if lanes.loop.reverse else lanes.counts
+        ended = np.arange(x.shape[1]) >= counts[:, None]
+        x[ended] = x[np.nonzero(ended)[0], 0]
+        x = x if lanes.order is None else x[:, np.argsort(lanes.order)]
+        return np.asarray(np.moveaxis(x, 1, self.axis), dtype)
