@@ -19,7 +19,7 @@ import numba
 
 from nscan.config import config
 
-EMITTERS = ("plan/*.py", "cpu/llvm.py", "cpu/math*.py", "cpu/helpers.py", "build.py", "ops/pointwise.py")
+EMITTERS = ("plan/*.py", "cpu/llvm*.py", "cpu/math*.py", "cpu/helpers.py", "build.py", "ops/pointwise.py")
 PREFIX = "nscan_kernel_"
 
 TEMPLATE = '''"""A kernel of nscan: its program is the text below, its printer is nscan.cpu.llvm."""

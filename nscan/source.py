@@ -22,6 +22,7 @@ import ast
 
 from nscan import errors
 from nscan.plan.dead import bodies
+from nscan.plan.program import REASONS
 
 # Operations whose operator means in Python, on values of NumPy and of Numba, what it means in C.
 OPERATORS = {
@@ -32,8 +33,6 @@ OPERATORS = {
 NOT_CHANGED = ("lt", "le", "gt", "ge", "eq", "ne")
 # Dtypes that arithmetic keeps: narrower integers become int64 in Numba and are cast back.
 KEPT = ("f4", "f8", "i8", "b1")
-# Codes of failures in status words; a test holds them equal to those of the LLVM printer.
-REASONS = {"index": 1, "singular": 2, "definite": 3, "size": 4, "power": 5, "grow": 6, "negative": 7, "steps": 8}
 ARGUMENTS = ("step0", "step1", "lane0", "lane1", "part")
 STATUS_BYTES = 64
 STEP = "    "

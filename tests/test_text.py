@@ -17,7 +17,7 @@ from text_cases import LOOPS, draw, gathered, libraries, recurrence, scalar_stat
 import nscan as ns
 from nscan import source, tree
 from nscan.cpu import kernel as kernels
-from nscan.cpu import launch, llvm, parts, run
+from nscan.cpu import launch, parts, run
 from nscan.explain import explain
 
 
@@ -84,10 +84,6 @@ def test_text_reports_the_failure_of_the_kernel():
             how(gathered, 12)
         found.append(str(caught.value))
     assert found[0] == found[1]
-
-
-def test_codes_of_failures_are_those_of_the_kernels():
-    assert source.REASONS == llvm.REASONS
 
 
 PRINT = """

@@ -191,7 +191,7 @@ def lane_block(e_axes, loop, c):
     widest = 1
     for v in (*states, *rows):
         if type(v) is Var and c in e_axes.get(v):
-            widest = max(widest, _elements(v) * v.dtype.itemsize // c.size)
+            widest = max(widest, _elements(v) * v.dtype.itemsize // max(c.size, 1))
     block = -(-ROW_BYTES // widest)
     if any(q.row.name == "contract" and c in e_axes.get(q.outputs[0]) for q in loop.step.eqns):
         block = max(block, DOT_ROWS)

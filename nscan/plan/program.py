@@ -30,6 +30,8 @@ import math
 import numpy as np
 
 I64 = "i8"
+# Codes of failures in status words.
+REASONS = {"index": 1, "singular": 2, "definite": 3, "size": 4, "power": 5, "grow": 6, "negative": 7, "steps": 8}
 
 
 class Value:
