@@ -195,8 +195,8 @@ def test_a_page_names_nothing_that_does_not_exist(page):
 
 def test_the_layout_names_modules_that_exist(ext):
     names = [name for name in ext["ladder"].report() if name]
-    text = (DOCS / "layout.rst").read_text() + (DOCS / "design.rst").read_text()
-    found = re.findall(r"``((?:plan|cpu|grad|ops|gpu)\.\w+)[.`]", text)
+    text = (DOCS / "layout.rst").read_text() + (DOCS / "design.md").read_text()
+    found = re.findall(r"`((?:plan|cpu|grad|ops|gpu)\.\w+)[.`]", text)
     found += [name for line in re.findall(r"^\d\. .*: (``.*)$", text, re.MULTILINE)
               for name in re.findall(r"``([\w.]+)``", line)]
     wrong = [name for name in found if name not in names and name.rpartition(".")[0] not in names]
