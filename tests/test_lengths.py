@@ -121,6 +121,14 @@ def in_both_modes(f, args, order=1):
     close(got, want)
 
 
+@pytest.fixture(autouse=True)
+def always(request, monkeypatch):
+    """Small loops run over their live lanes too, though masks would be cheaper."""
+    if "pays" not in request.node.name:
+        monkeypatch.setattr(parts, "COPY", 0)
+        monkeypatch.setattr(parts, "CHANGE", 0)
+
+
 @pytest.fixture
 def counted(compiled, monkeypatch):
     """For each run of a kernel with lengths: the steps of lanes that it ran, and those of all its lanes."""
@@ -228,6 +236,21 @@ def test_the_cost_is_the_sum_of_the_lengths(name, kind, options, counted):
     if "checkpoint" not in options:
         assert sum(again.values()) <= 2 * ran
         assert all(n == lanes.counts.sum() for lanes, n in again.items())
+
+
+@pytest.mark.parametrize("cells, kind, live", [(1, "drawn", False), (1, "sorted", False), (4, "one", True), (256, "drawn", True)])
+def test_lanes_are_put_in_order_where_it_pays(cells, kind, live, counted):
+    """A step of little work is cheaper under masks than the copies and the changes of the number of lanes."""
+    ends = {"drawn": rng().integers(0, 51, 99), "one": np.where(np.arange(99) == 7, 50, 5)}
+    ends["sorted"] = np.sort(ends["drawn"])[::-1]
+    x, w = rng().normal(size=(50, 99, cells)), rng().normal(size=(cells, cells)) / 9
+
+    def step(x, h, w):
+        return x + (np.tanh(h @ w) if cells > 1 else h * 0.5)
+    start = np.zeros((99, cells))
+    got = ns.scan(step, x, start, w, lengths=ends[kind])
+    close([got], [law.scan(step, x, start, w, lengths=ends[kind])])
+    assert bool(counted) == live
 
 
 def test_second_derivatives_cost_the_sum_too(counted):

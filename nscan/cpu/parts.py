@@ -6,11 +6,15 @@ fewer and fewer lanes, backward loops more and more of them. A part is a list of
 """
 
 import dataclasses
+import math
 
 import numpy as np
+from numba import njit
 
 # A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
+# What it costs to run over live lanes alone, in multiplications: eight bytes copied, a change of the number of lanes.
+COPY, CHANGE = 15, 10_000
 
 
 def divide(kernel, n):
@@ -75,6 +79,31 @@ def add_parts(sums):
     return total
 
 
+def units(x):
+    """View a contiguous array as rows of lanes of unsigned integers, as wide as they can be."""
+    lane = x.nbytes // max(1, x.shape[0] * x.shape[1])
+    width = next(w for w in (8, 4, 2, 1) if lane % w == 0)
+    return x.reshape(-1).view(f"u{width}").reshape(*x.shape[:2], lane // width)
+
+
+@njit(cache=True, nogil=True)
+def take_live(x, order, counts, out):
+    """Copy from each row of lanes those that are live, in order."""
+    for t in range(len(counts)):
+        for k in range(counts[t]):
+            for i in range(x.shape[2]):
+                out[t, k, i] = x[t, order[k], i]
+
+
+@njit(cache=True, nogil=True)
+def put_live(x, order, counts, out):
+    """Copy them back."""
+    for t in range(len(counts)):
+        for k in range(counts[t]):
+            for i in range(x.shape[2]):
+                out[t, order[k], i] = x[t, k, i]
+
+
 class Lanes:
     """The lanes of a run that end at different steps.
 
@@ -119,6 +148,16 @@ class Lanes:
         """Whether lanes only leave, or only join."""
         change = np.diff(self.counts)
         return bool(np.all(change >= 0) if self.grows else np.all(change <= 0))
+
+    def pays(self, kernel, arrays):
+        """Whether the steps that are spared take longer than putting the lanes in order and changing their number."""
+        run, all_lanes = int(self.steps.sum()), len(self.counts) * len(self.lengths)
+        spared = kernel.program.work / max(1, len(self.lengths)) * (all_lanes - run)
+        moved = sum(x.nbytes for x, axis in zip(arrays[:self.loop.seqs], self.live.inputs) if axis == 1 and type(x) is not LiveRow)
+        rows = zip(kernel.types[0][:self.loop.rows], self.live.rows)
+        moved += sum(math.prod(shape) * dtype.itemsize * len(self.counts) for (shape, dtype), axis in rows if axis is not None)
+        moved *= 0 if self.order is None else run / max(1, all_lanes)
+        return spared >= COPY * moved / 8 + CHANGE * np.count_nonzero(np.diff(self.counts))
 
     # ------------------------------------------------------------------------------------------ division
     def divide(self, program, n):
@@ -179,8 +218,7 @@ class Lanes:
         if not by_steps or axis != 1:
             return np.take(x, self.order, axis)
         out = np.empty(x.shape, x.dtype)
-        for a, b, count in self._pieces():
-            out[a:b, :count] = np.take(x[a:b], self.order[:count], 1)
+        take_live(units(np.ascontiguousarray(x)), self.order, self.counts_of_rows(), units(out))
         return out
 
     def restored(self, x, axis, by_steps=False):
@@ -190,8 +228,7 @@ class Lanes:
         if not by_steps or axis != 1:
             return np.take(x, np.argsort(self.order), axis)
         out = np.zeros(x.shape, x.dtype)
-        for a, b, count in self._pieces():
-            out[a:b, self.order[:count]] = x[a:b, :count]
+        put_live(units(np.ascontiguousarray(x)), self.order, self.counts_of_rows(), units(out))
         return out
 
     def initial(self, states):
@@ -203,12 +240,9 @@ class Lanes:
         return [self.restored(x, axis, True) if k < visible else x if axis is None else LiveRow(x, self, axis)
                 for k, (x, axis) in enumerate(zip(rows, self.live.rows))]
 
-    def _pieces(self):
-        """Ranges of rows with a number of lanes of which at least half run."""
-        counts = self.counts[::-1] if self.loop.reverse else self.counts
-        halves = np.ceil(np.log2(np.maximum(counts, 1)))
-        cuts = [0, *(np.flatnonzero(np.diff(halves)) + 1).tolist(), len(counts)]
-        return [(a, b, int(counts[a:b].max())) for a, b in zip(cuts, cuts[1:])]
+    def counts_of_rows(self):
+        """Return the number of lanes of each row, in the order of rows."""
+        return np.ascontiguousarray(self.counts[::-1]) if self.loop.reverse else self.counts
 
     def places_before(self):
         """For each lane that joins the row before its first one, in an array with a further row (see `Program.led`)."""
@@ -250,7 +284,7 @@ class LiveRow:
     def __array__(self, dtype=None, copy=None):
         """Lanes in the order of the caller, and values of the longest lane where one does not run."""
         lanes, x = self.lanes, np.moveaxis(self.array, self.axis, 1).copy()
-        counts = lanes.counts[::-1] if lanes.loop.reverse else lanes.counts
+        counts = lanes.counts_of_rows()
         ended = np.arange(x.shape[1]) >= counts[:, None]
         x[ended] = x[np.nonzero(ended)[0], 0]
         x = x if lanes.order is None else x[:, np.argsort(lanes.order)]

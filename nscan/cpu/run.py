@@ -84,7 +84,7 @@ def make_room(loop, kernel, layout, word):
 
 
 def chosen(loop, n, arrays, pauses=False):
-    """Return the kernel of a loop, and how its lanes end where that spares work.
+    """Return the kernel of a loop, and how its lanes end where running over the live ones alone pays.
 
     Where lanes join, the initial value of a state that lives in rows stands in the row before the first one of its lane: so
     these must be no hidden rows, and the run may not pause.
@@ -93,7 +93,7 @@ def chosen(loop, n, arrays, pauses=False):
     if kernel.program.live is None:
         return kernel, None
     lanes = Lanes(kernel, n, arrays)
-    if lanes.is_monotone and not (lanes.grows and (pauses or kernel.program.before)):
+    if lanes.is_monotone and not (lanes.grows and (pauses or kernel.program.before)) and lanes.pays(kernel, arrays):
         return kernel, lanes
     return kernel_of(loop, masked=True), None
 
