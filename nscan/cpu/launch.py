@@ -216,7 +216,8 @@ def run_watched(run, watch=None):
     """
     if run.work < LONG_WORK and watch is None:
         return run_parts(run)
-    threads, failed, finished = numba.get_num_threads(), [], threading.Event()
+    threads, failed, ended, gate = numba.get_num_threads(), [], [], threading.Lock()
+    gate.acquire()
 
     def work():
         try:
@@ -225,18 +226,20 @@ def run_watched(run, watch=None):
         except BaseException as error:  # handed on to the thread that waits
             failed.append(error)
         finally:
-            finished.set()
+            ended.append(True)
+            gate.release()
     threading.Thread(target=work, name="nscan").start()
     try:
-        # An event, since an interrupted Thread.join takes the thread for finished (before Python 3.13).
-        while not finished.wait(POLL_SECONDS):
+        # An interrupted Thread.join takes the thread for finished (before Python 3.13), and an interrupted Event.wait may
+        # keep the lock of the event: what is waited for is a bare lock, and a list says whether the work has ended.
+        while not (gate.acquire(timeout=POLL_SECONDS) or ended):
             if watch is not None:
                 watch()
     except BaseException:
         run.control[0] = 1
-        while not finished.is_set():
+        while not ended:
             with contextlib.suppress(KeyboardInterrupt):
-                finished.wait()
+                gate.acquire(timeout=POLL_SECONDS)
         raise
     if failed:
         raise failed[0]
