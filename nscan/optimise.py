@@ -45,11 +45,11 @@ def remove_dead(tape, idle=()):
 
 
 def _without_dead_rows(q, needed):
-    """Let a loop keep only the rows that somebody reads."""
+    """Let a loop keep only the rows that somebody reads, and one output in any case."""
     loop = q.params["loop"] if q.row.name == "loop" else None
     if loop is None or loop.hidden or loop.watch or all(v in needed for v in q.outputs[:loop.rows]):
         return q
-    rows = tuple([k for k in range(loop.rows) if q.outputs[k] in needed])
+    rows = tuple([k for k in range(loop.rows) if q.outputs[k] in needed]) or ((0,) if len(q.outputs) == loop.rows else ())
     return Eqn(q.row, q.inputs, (*[q.outputs[k] for k in rows], *q.outputs[loop.rows:]), {"loop": _with_rows(loop, rows)}, q.where)
 
 

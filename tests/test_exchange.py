@@ -446,3 +446,17 @@ def test_unread_rows_are_dropped():
     assert (loop.rows, loop.states) == (1, 2) and "exp" not in str(loop.step)
     check(tape)
     close(ns.map(body, ROWS), np.prod(ROWS, axis=1))
+
+
+def test_a_loop_that_nobody_reads(mode):
+    """All its rows are dead, but it stays since an index in its step may be out of range."""
+    table, places = np.arange(4.0), np.array([0, 3, 1])
+
+    def f(x, places):
+        def one(x, places):
+            ns.map(lambda k, table: table[k] * 2, places, table)
+            return 2 * x
+        return ns.map(one, x, places)
+    x = np.linspace(0, 1, 20)
+    np.testing.assert_array_equal(f(x, places), 2 * x)
+    np.testing.assert_array_equal(ns.grad(lambda x: np.sum(f(x, places)))(x), np.full(20, 2.0))
