@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from nscan import errors
-from nscan.cpu import launch
+from nscan.cpu import buffers, launch
 from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.cpu.parts import Lanes, LiveRow, add_parts, divide, partial_sums
 from nscan.interpret import Residual
@@ -181,7 +181,8 @@ class LoopRun:
         program = self.kernel.program
         if k in program.before:
             return None
-        empty = np.zeros if self.lanes and k < self.loop.rows and not self.loop.private else np.empty
+        hidden = k >= self.loop.rows or self.loop.private
+        empty = buffers.empty if hidden else np.zeros if self.lanes else np.empty
         return empty((self.room + (k in program.led), *shape), dtype)
 
     def _sums(self, types, by_lanes):
@@ -344,7 +345,7 @@ def memory(size):
     Buffers of windows are laid out for the largest window, and little of them is touched; NumPy asks for huge pages
     for such an array, and would take all of it.
     """
-    return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else np.empty(size, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8) if size > PAGED_BYTES else buffers.empty((size,), np.uint8)
 
 
 def arranged(loop, outs, lasts, done):
