@@ -432,7 +432,7 @@ class _LoopResult:
         stop = None
         if len(result) == 3:
             mark = result[2] if isinstance(result[2], edge.until) else edge.until(result[2])
-            stop = edge._condition(mark, self.name)
+            stop = edge.condition(mark.condition, f"the condition of until in {self.name!r}")
         leaves, found = tree.flatten(result[0])
         if found != self.init_tree:
             raise errors.StructureError(f"{self.name!r} returns a carry of structure {tree.describe(found)}, init has "
@@ -454,7 +454,7 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
         Each leaf of shape (n, ...). The top list or tuple is the list of arguments.
     non_sequences : optional
         Constants, as in `scan`.
-    truncate_gradient, go_backwards, checkpoint :
+    truncate_gradient, go_backwards :
         As in `scan`.
     name : str, optional
         Name for messages.
@@ -465,6 +465,11 @@ def map(fn, sequences, non_sequences=None, truncate_gradient=-1, go_backwards=Fa
     -------
     ndarray, or tuple of ndarray
         Stacked results.
+
+    Raises
+    ------
+    ArityError, DtypeError, SpecError
+        As in `scan`.
 
     Examples
     --------
@@ -515,6 +520,11 @@ def reduce(fn, sequences, outputs_info, non_sequences=None, go_backwards=False, 
     -------
     ndarray or scalar, or tuple of these
         Last value of each accumulator; the initial one if there are no rows.
+
+    Raises
+    ------
+    ArityError, StateShapeError, StateTypeError, DtypeError, SpecError
+        As in `scan`.
 
     Examples
     --------

@@ -32,6 +32,15 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto", check_fin
     nest
         The last carry. Reverse derivatives need no `max_steps`.
 
+    Raises
+    ------
+    OutputTypeError
+        The condition is no 0-d bool or number.
+    StructureError, StateShapeError, StateTypeError
+        `body` returns a carry of another structure, shape or kind.
+    StepsTypeError, LengthError
+        `max_steps` is no integer, or negative.
+
     Examples
     --------
     >>> import nscan as ns
@@ -39,9 +48,10 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto", check_fin
     np.int64(192)
     """
     marks = watch.marks(check_finite, progress, profile)
-    limit = spec.steps(max_steps)
+    limit = spec.steps(max_steps, "max_steps")
     limit = FOREVER if limit is None else limit
     name = getattr(body, "__name__", "body")
+    asked = f"the condition of while_loop with {name!r}"
     leaves, structure = tree.flatten(init)
     paths = tree.paths(structure, "init")
     carries = [step.Carry([spec.as_leaf(x, p)], f"state {p!r}") for x, p in zip(leaves, paths)]
@@ -55,7 +65,7 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto", check_fin
         news = [as_array(edge.leaf(x, f"the carry of {name!r}")) for x in found_leaves]
         settled = [astype(x, c.dtype) if c.weak is None and np.can_cast(x.dtype, c.dtype, "safe") else x
                    for x, c in zip(news, carries)]
-        again = edge._condition(edge.until(edge.call(cond, [tree.unflatten(structure, settled)])), name)
+        again = edge.condition(edge.call(cond, [tree.unflatten(structure, settled)]), asked)
         return news, [], np.logical_not(again)
 
     with watch.reported(profile, name):
@@ -63,7 +73,7 @@ def while_loop(cond, body, init, max_steps=None, *, checkpoint="auto", check_fin
                                            watch=marks))
         first = [x for c in carries for x in c.values()]
         again = edge.call(cond, [tree.unflatten(structure, [x if isinstance(x, Traced) else x[()] for x in first])])
-        again = edge._condition(edge.until(again), name)
+        again = edge.condition(again, asked)
         if isinstance(again, Traced) and again.home.symbolic:
             n = np.where(again, np.int64(limit), np.int64(0))
         else:
@@ -86,6 +96,13 @@ def cond(pred, then, other, *args):
     -------
     nest
         What the taken function returns.
+
+    Raises
+    ------
+    SpecError
+        The condition is not 0-d.
+    StructureError, OutputsError
+        In a step: the functions return nests of different structure or shapes.
 
     Examples
     --------

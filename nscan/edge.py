@@ -92,7 +92,7 @@ def outputs_of(result, name):
     """Split what a step returned into a list of outputs and the condition of `until` (or None)."""
     outs, stop = _listed(result), None
     if outs and isinstance(outs[-1], until):
-        stop = _condition(outs.pop(), name)
+        stop = condition(outs.pop().condition, f"the condition of until in {name!r}")
         outs = _listed(outs[0]) if len(outs) == 1 else outs
     return [leaf(x, f"output {k} of {name!r}") for k, x in enumerate(outs)], stop
 
@@ -101,12 +101,13 @@ def _listed(result):
     return list(result) if isinstance(result, (tuple, list)) and not hasattr(result, "_fields") else [result]
 
 
-def _condition(mark, name):
-    c = leaf(mark.condition, f"the condition of until in {name!r}")
+def condition(x, what):
+    """Return what decides about a loop as a 0-d bool."""
+    c = leaf(x, what)
     if not hasattr(c, "dtype"):
         c = np.asarray(c)
     if c.shape not in ((), (1,)):
-        raise errors.OutputTypeError(f"the condition of until in {name!r} must be 0-d, got shape {c.shape}")
+        raise errors.OutputTypeError(f"{what} must be 0-d, got shape {c.shape}")
     c = c if c.shape == () else c[0]
     return c if c.dtype.kind == "b" else c != 0
 

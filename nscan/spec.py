@@ -190,20 +190,20 @@ def _state(entry, path, output):
     return state
 
 
-def steps(n):
-    """Check a number of steps: a non-negative integer, a traced integer, or None."""
+def steps(n, name="n_steps"):
+    """Check a number of steps, given by the parameter `name`: a non-negative integer, a traced integer, or None."""
     if n is None:
         return None
     if isinstance(n, Traced):
         if n.dtype.kind not in "iu" or n.shape:
-            raise errors.StepsTypeError(f"n_steps must be an integer, got a traced array of dtype {n.dtype} and shape {n.shape}")
+            raise errors.StepsTypeError(f"{name} must be an integer, got a traced array of dtype {n.dtype} and shape {n.shape}")
         return n
     if isinstance(n, np.ndarray) and n.ndim == 0:
         n = n[()]
     if isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)):
-        raise errors.StepsTypeError(f"n_steps must be an integer, got {n!r} of type {type(n).__name__}")
+        raise errors.StepsTypeError(f"{name} must be an integer, got {n!r} of type {type(n).__name__}")
     if n < 0:
-        raise errors.LengthError(f"n_steps must not be negative, got {int(n)}")
+        raise errors.LengthError(f"{name} must not be negative, got {int(n)}")
     return int(n)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nscan import errors
 from nscan.array import as_array, astype
 from nscan.primitive import TABLE, bind
 
@@ -139,7 +140,7 @@ def log_softmax(x, axis=-1):
 
 
 def one_hot(index, size, dtype=np.float64):
-    """Make vectors with a 1 at an index.
+    """Make vectors with a 1 at an index; vectors of an index outside of [0, size) are zero.
 
     Parameters
     ----------
@@ -151,6 +152,13 @@ def one_hot(index, size, dtype=np.float64):
     -------
     ndarray, shape (..., size)
 
+    Raises
+    ------
+    DtypeError
+        `index` is not of integers.
+    SpecError
+        `size` is no integer, or negative.
+
     Examples
     --------
     >>> import numpy as np
@@ -160,4 +168,8 @@ def one_hot(index, size, dtype=np.float64):
            [1., 0.]])
     """
     index = as_array(index)
+    if index.dtype.kind not in "iu":
+        raise errors.DtypeError(f"one_hot needs an index of integers, got {index.dtype}")
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+        raise errors.SpecError(f"the size of one_hot must be an integer that is not negative, got {size!r}")
     return astype(np.expand_dims(index, -1) == np.arange(size), dtype)

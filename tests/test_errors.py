@@ -731,3 +731,31 @@ def test_an_error_of_the_step_itself_passes_unchanged():
 
     with pytest.raises(Mine, match="my own text"):
         ns.scan(step, [X])
+
+
+VECTOR = np.ones(2)
+NOT_FITTING = {
+    "jvp": (lambda: ns.jvp(np.sin, (VECTOR,), (np.ones(3),)), r"a tangent has shape \(3,\), its argument \(2,\)"),
+    "Rop": (lambda: ns.Rop(np.sin, VECTOR, np.ones(3)), r"a tangent has shape \(3,\), its argument \(2,\)"),
+    "hvp": (lambda: ns.hvp(lambda x: np.sum(x**2), VECTOR, np.ones(3)), r"a tangent has shape \(3,\), its argument \(2,\)"),
+    "Lop": (lambda: ns.Lop(np.sin, VECTOR, np.ones(3)), r"a cotangent has shape \(3,\), its output \(2,\)"),
+    "condition": (lambda: ns.while_loop(lambda c: VECTOR > 0, lambda c: c, 1.0),
+                  r"the condition of while_loop with '<lambda>' must be 0-d, got shape \(2,\)"),
+    "until": (lambda: ns.scan(lambda a: (2 * a, ns.until(VECTOR > 0)), None, 1.0),
+              r"the condition of until in '<lambda>' must be 0-d, got shape \(2,\)"),
+    "max_steps": (lambda: ns.while_loop(lambda c: c < 3, lambda c: c + 1, 0, max_steps=-1), "max_steps must not be negative, got -1"),
+    "one_hot index": (lambda: ns.one_hot(np.array([0.5]), 3), "one_hot needs an index of integers, got float64"),
+    "one_hot size": (lambda: ns.one_hot(np.array([1]), -3), "the size of one_hot must be an integer that is not negative, got -3"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FITTING)
+def test_what_does_not_fit_is_named(name, mode):
+    call, text = NOT_FITTING[name]
+    with pytest.raises(ns.errors.NscanError, match=text):
+        call()
+
+
+def test_one_hot(mode):
+    np.testing.assert_array_equal(ns.one_hot(np.array([[1], [5]]), 2, np.int32), [[[0, 1]], [[0, 0]]])
+    np.testing.assert_array_equal(ns.map(lambda k: ns.one_hot(k, 3), np.array([2, 0])), [[0, 0, 1], [1, 0, 0]])

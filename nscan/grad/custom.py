@@ -185,6 +185,13 @@ class custom_vjp(_Custom):
     function : callable
         Function of nests of arrays; what its rules say is not checked against it.
 
+    Raises
+    ------
+    SpecError
+        From a derivative: no rule was given by ``defvjp``.
+    CotangentError
+        From a derivative: the rule returns too few cotangents, or one that does not fit its argument.
+
     Examples
     --------
     >>> import numpy as np
@@ -282,6 +289,13 @@ class custom_jvp(_Custom):
     ----------
     function : callable
         Function of nests of arrays.
+
+    Raises
+    ------
+    SpecError
+        From a derivative: no rule was given by ``defjvp``.
+    OutputsError
+        From a derivative: the rule does not return (out, dout).
 
     Examples
     --------
@@ -387,6 +401,13 @@ def grad_clip(x, low, high):
     -------
     nest
 
+    Raises
+    ------
+    GradientTypeError
+        Under a derivative: `x` is not real and floating.
+    SpecError
+        Under a derivative: a limit is no number.
+
     Notes
     -----
     A loop whose step clips cotangents keeps exploding gradients in bounds (Pascanu et al. 2013). Forward derivatives
@@ -412,6 +433,13 @@ def grad_scale(x, factor):
     Returns
     -------
     nest
+
+    Raises
+    ------
+    GradientTypeError
+        Under a derivative: `x` is not floating or complex.
+    SpecError
+        Under a derivative: `factor` is no number.
 
     Examples
     --------

@@ -183,13 +183,13 @@ def _lower(x, trace):
     return _synced(x).value if isinstance(x, Traced) and x.home is trace else x
 
 
-def _fit(ct, value):
-    """Check a cotangent (None: zero) against the output it belongs to."""
+def _fit(ct, value, what="a cotangent", of="output"):
+    """Check a cotangent (None: zero) against the output it belongs to, or a tangent against its argument."""
     if ct is None:
         return None
     ct = as_array(ct)
     if not same_shape(ct.shape, value.shape):
-        raise errors.CotangentError(f"a cotangent has shape {shape_text(ct.shape)}, its output {shape_text(value.shape)}")
+        raise errors.CotangentError(f"{what} has shape {shape_text(ct.shape)}, its {of} {shape_text(value.shape)}")
     if value.dtype.kind not in "fc":
         return None
     if ct.dtype.kind == "c" and value.dtype.kind != "c":
@@ -394,7 +394,7 @@ def jvp(f, args, tangents, has_aux=False):
         raise errors.CotangentError(f"the tangents have structure {tree.describe(found)}, the arguments "
                                     f"{tree.describe(structure)}")
     values = [input_leaf(x, p) for x, p in zip(leaves, tree.paths(structure, "argument"))]
-    moves = [_fit(t, v) for t, v in zip(moves, values)]
+    moves = [_fit(t, v, "a tangent", "argument") for t, v in zip(moves, values)]
     trace = TangentTrace()
     with trace:
         inputs = [trace.new_input(v, t, scalar=_is_scalar(x)) for v, t, x in zip(values, moves, leaves)]
@@ -435,6 +435,15 @@ def hvp(f, x, v):
     -------
     nest like `x`
 
+    Raises
+    ------
+    NotScalarError
+        `f` does not return one real number.
+    CotangentError
+        `v` does not fit `x`.
+    GradientTypeError
+        `x` holds integers or bools.
+
     Examples
     --------
     >>> import numpy as np
@@ -457,6 +466,13 @@ def Rop(f, x, v):
     Returns
     -------
     nest like ``f(x)``
+
+    Raises
+    ------
+    CotangentError
+        `v` does not fit `x`.
+    GradientTypeError
+        `x` holds integers or bools.
 
     Examples
     --------
@@ -481,6 +497,13 @@ def Lop(f, x, ct):
     Returns
     -------
     nest like `x`
+
+    Raises
+    ------
+    CotangentError
+        `ct` does not fit ``f(x)``.
+    GradientTypeError
+        `x` holds integers or bools.
 
     Examples
     --------

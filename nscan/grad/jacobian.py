@@ -214,6 +214,15 @@ def gauss_newton_vp(model, loss, x, v):
     -------
     nest like `x`
 
+    Raises
+    ------
+    NotScalarError
+        `loss` does not return one real number.
+    CotangentError
+        `v` does not fit `x`.
+    GradientTypeError
+        `x` holds integers or bools.
+
     References
     ----------
     Schraudolph 2002, *Fast curvature matrix-vector products for second-order gradient descent*.
