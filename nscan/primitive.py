@@ -61,6 +61,9 @@ class Row:
         Where tests sample the row: domains of the inputs, exclusions, tolerances.
     asymmetric : bool
         The vjp is not the transpose of the jvp, by intention (custom_vjp, grad_clip, grad_scale).
+    cost : int
+        Cost of one element of a pointwise row, in multiplications. What is dear is kept for a backward pass rather than
+        computed again, and stored where it is read more than once.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Row:
     function: object = None
     sample: dict = dataclasses.field(default_factory=dict)
     asymmetric: bool = False
+    cost: int = 1
 
     def __repr__(self):
         return f"Row({self.name})"
@@ -277,7 +281,7 @@ class _Formulas(dict):
 FORMULAS = _Formulas()
 
 
-def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphic=True, dtypes=None,
+def pointwise(name, *functions, cost=1, partials=(), plain=(), spelling=None, holomorphic=True, dtypes=None,
               eager=None, sample=None, why=""):
     """Add a row that acts on each element.
 
@@ -286,6 +290,8 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
     name : str
     *functions : NumPy functions (ufuncs) or texts ``"scipy.special.name"``
         The first one is the eager rule unless `eager` is given.
+    cost : int
+        Of one element, in multiplications.
     partials : tuple of str or None
         One for each input, over a, b, c and y. None: the derivative is zero. ``"1"``, ``"-1"``: as is.
         ``"?"``: the derivative is not known; asking for it is an error that says `why`.
@@ -333,7 +339,7 @@ def pointwise(name, *functions, partials=(), plain=(), spelling=None, holomorphi
     zero = all(p is None for p in partials)
     texts = {"*": spelling} if isinstance(spelling, str) else (spelling or {})
     row = Row(name, "pointwise", infer, run, None if zero else jvp, None if zero else vjp, texts,
-              partials=tuple(partials), function=functions[0], sample=sample or {}, why=why)
+              partials=tuple(partials), function=functions[0], sample=sample or {}, why=why, cost=cost)
     return TABLE.add(row, *functions)
 
 

@@ -21,12 +21,8 @@ from nscan.state import section
 from nscan.tape import RESIDUAL, Cond, Eqn, Lit, Loop, Tape, Var, remember, uses
 from nscan.trace import STATE, StepTrace, Traced, rules
 
-# Rows that a backward pass repeats rather than keeps: cheap to compute, no branch, no library call.
-EXPENSIVE = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "arcsin",
-             "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "power", "float_power",
-             "expit", "log_expit", "logit", "erf", "erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri", "gammaln", "gamma",
-             "psi", "zeta", "cbrt", "sinc", "sinc_slope", "softshare", "softplus", "i0", "i1", "i0e", "i1e", "j0", "j1",
-             "betaln", "exp10", "xlogy", "xlog1py", "entr", "rel_entr", "kl_div", "hypot", "sqrt", "divide", "reciprocal"}
+# Rows that a backward pass repeats rather than keeps: at most that cost, or results of integers.
+CHEAP = 5
 VIEWS = {"reshape", "transpose", "broadcast_to", "fill", "copy"}
 
 
@@ -34,7 +30,7 @@ def is_cheap(eqn):
     """Tell whether a backward pass may compute an equation again."""
     row = eqn.row
     if row.kind == "pointwise":
-        return row.name not in EXPENSIVE
+        return row.cost <= CHEAP or eqn.outputs[0].dtype.kind in "iub"
     if row.name == "index":  # a few rows are read again rather than kept; not a window
         return all(entry[0] in ("slice", "at", "atop", "new") for entry in eqn.params["spec"].entries)
     return row.name in VIEWS or row.kind == "size"

@@ -61,5 +61,5 @@ def _on_arrays(which):
 
 
 for _which, _name in enumerate(("threefry_first", "threefry_second")):
-    pointwise(_name, None, partials=(None, None, None), dtypes=lambda *_: U64, eager=_on_arrays(_which), spelling=f"{_name}(a, b, c)",
-              sample={"integer": True})
+    pointwise(_name, None, cost=60, partials=(None, None, None), dtypes=lambda *_: U64, eager=_on_arrays(_which),
+              spelling=f"{_name}(a, b, c)", sample={"integer": True})

@@ -27,7 +27,7 @@ pointwise("add", np.add, partials=("1", "1"), spelling={"*": "a + b", "b": "a | 
 pointwise("subtract", np.subtract, partials=("1", "-1"), spelling={"*": "a - b", "c": ("ar - br", "ai - bi")})
 pointwise("multiply", np.multiply, partials=("b", "a"),
           spelling={"*": "a * b", "b": "a & b", "c": ("ar*br - ai*bi", "ar*bi + ai*br")})
-pointwise("divide", np.divide, partials=("1/b", "-y/b"), sample={"b": NONZERO},
+pointwise("divide", np.divide, cost=6, partials=("1/b", "-y/b"), sample={"b": NONZERO},
           spelling={"*": "a / b", "c": ("cdiv_re(ar, ai, br, bi)", "cdiv_im(ar, ai, br, bi)")})
 pointwise("negative", np.negative, partials=("-1",), spelling={"*": "-a", "c": ("-ar", "-ai")})
 pointwise("positive", np.positive, partials=("1",), spelling={"*": "a", "c": ("ar", "ai")})
@@ -38,12 +38,12 @@ pointwise("remainder", np.remainder, partials=("1", "-floor_divide(a, b)"), samp
 pointwise("fmod", np.fmod, partials=("1", "-trunc(a/b)"), sample={"b": NONZERO},
           spelling={"f": "fmod(a, b)", "i": "int_fmod(a, b)", "u": "uint_remainder(a, b)"})
 pointwise("square", np.square, partials=("2*a",), spelling={"*": "a * a", "c": ("ar*ar - ai*ai", "ar*ai + ai*ar")})
-pointwise("reciprocal", np.reciprocal, partials=("-y*y",), sample={"a": NONZERO},
+pointwise("reciprocal", np.reciprocal, cost=6, partials=("-y*y",), sample={"a": NONZERO},
           spelling={"f": "1 / a", "i": "int_reciprocal(a)", "u": "int_reciprocal(a)",
                     "c": ("cdiv_re(1, 0, ar, ai)", "cdiv_im(1, 0, ar, ai)")})
-pointwise("sqrt", np.sqrt, partials=("0.5/y",), sample={"a": POSITIVE},
+pointwise("sqrt", np.sqrt, cost=6, partials=("0.5/y",), sample={"a": POSITIVE},
           spelling={"c": ("csqrt_re(ar, ai)", "csqrt_im(ar, ai)")})
-pointwise("cbrt", np.cbrt, "scipy.special.cbrt", partials=("1/(3*y*y)",), sample={"a": NONZERO})
+pointwise("cbrt", np.cbrt, "scipy.special.cbrt", cost=20, partials=("1/(3*y*y)",), sample={"a": NONZERO})
 
 
 def _power_eager(a, b):
@@ -55,64 +55,64 @@ def _power_eager(a, b):
 
 
 pointwise("power", np.power, eager=_power_eager, sample={"a": POSITIVE, "b": REAL},
-          partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
+          cost=40, partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
                     "select(a == 0, 0, y*log(select(a == 0, 1, a)))"),
           spelling={"f": "pow(a, b)", "i": "int_power(a, b)", "u": "int_power(a, b)",
                     "c": ("cpow_re(ar, ai, br, bi)", "cpow_im(ar, ai, br, bi)")})
 pointwise("float_power", np.float_power, sample={"a": POSITIVE, "b": REAL},
-          partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
+          cost=40, partials=("select(b == 0, 0, b*power(a, select(b == 0, 1, b - 1)))",
                     "select(a == 0, 0, y*log(select(a == 0, 1, a)))"),
           spelling={"f": "pow(a, b)", "c": ("cpow_re(ar, ai, br, bi)", "cpow_im(ar, ai, br, bi)")})
-pointwise("hypot", np.hypot, partials=("ratio(a, y)", "ratio(b, y)"), sample={"a": NONZERO})
+pointwise("hypot", np.hypot, cost=12, partials=("ratio(a, y)", "ratio(b, y)"), sample={"a": NONZERO})
 pointwise("copysign", np.copysign, partials=("sign(a)*copysign(1, b)", None), sample={"a": NONZERO, "b": NONZERO})
 pointwise("degrees", np.degrees, np.rad2deg, partials=("57.29577951308232",), plain=(0,), spelling="a * 57.29577951308232")
 pointwise("radians", np.radians, np.deg2rad, partials=("0.017453292519943295",), plain=(0,), spelling="a * 0.017453292519943295")
 
 # -------------------------------------------------------------------------- exponentials and logarithms
-pointwise("exp", np.exp, partials=("y",), spelling={"c": ("exp(ar)*cos(ai)", "cexp_im(ar, ai)")})
-pointwise("exp2", np.exp2, "scipy.special.exp2", partials=("y*0.6931471805599453",),
+pointwise("exp", np.exp, cost=12, partials=("y",), spelling={"c": ("exp(ar)*cos(ai)", "cexp_im(ar, ai)")})
+pointwise("exp2", np.exp2, "scipy.special.exp2", cost=12, partials=("y*0.6931471805599453",),
           spelling={"c": ("exp(ar*0.6931471805599453)*cos(ai*0.6931471805599453)",
                           "cexp_im(ar*0.6931471805599453, ai*0.6931471805599453)")})
-pointwise("expm1", np.expm1, "scipy.special.expm1", partials=("y + 1",),
+pointwise("expm1", np.expm1, "scipy.special.expm1", cost=14, partials=("y + 1",),
           spelling={"c": ("expm1(ar)*cos(ai) - 2*sin(ai*0.5)*sin(ai*0.5)", "cexp_im(ar, ai)")})
-pointwise("log", np.log, partials=("1/a",), sample={"a": POSITIVE},
+pointwise("log", np.log, cost=14, partials=("1/a",), sample={"a": POSITIVE},
           spelling={"c": ("log(hypot(ar, ai))", "arctan2(ai, ar)")})
-pointwise("log2", np.log2, partials=("1.4426950408889634/a",), sample={"a": POSITIVE},
+pointwise("log2", np.log2, cost=14, partials=("1.4426950408889634/a",), sample={"a": POSITIVE},
           spelling={"c": ("log2(hypot(ar, ai))", "arctan2(ai, ar)*1.4426950408889634")})
-pointwise("log10", np.log10, partials=("0.4342944819032518/a",), sample={"a": POSITIVE},
+pointwise("log10", np.log10, cost=14, partials=("0.4342944819032518/a",), sample={"a": POSITIVE},
           spelling={"c": ("log10(hypot(ar, ai))", "arctan2(ai, ar)*0.4342944819032518")})
-pointwise("log1p", np.log1p, "scipy.special.log1p", partials=("1/(1 + a)",), sample={"a": POSITIVE},
+pointwise("log1p", np.log1p, "scipy.special.log1p", cost=16, partials=("1/(1 + a)",), sample={"a": POSITIVE},
           spelling={"c": ("log(hypot(1 + ar, ai))", "arctan2(ai, 1 + ar)")})
-pointwise("logaddexp", np.logaddexp, partials=("softshare(a, b)", "softshare(b, a)"))
-pointwise("logaddexp2", np.logaddexp2, partials=("softshare(a*0.6931471805599453, b*0.6931471805599453)",
+pointwise("logaddexp", np.logaddexp, cost=30, partials=("softshare(a, b)", "softshare(b, a)"))
+pointwise("logaddexp2", np.logaddexp2, cost=30, partials=("softshare(a*0.6931471805599453, b*0.6931471805599453)",
                                                  "softshare(b*0.6931471805599453, a*0.6931471805599453)"),
           spelling="logaddexp(a*0.6931471805599453, b*0.6931471805599453)*1.4426950408889634")
 
 # ----------------------------------------------------------------------------------------- trigonometry
-pointwise("sin", np.sin, partials=("cos(a)",),
+pointwise("sin", np.sin, cost=16, partials=("cos(a)",),
           spelling={"c": ("sin(ar)*cosh(ai)", "cos(ar)*sinh(ai)")})
-pointwise("cos", np.cos, partials=("-sin(a)",),
+pointwise("cos", np.cos, cost=16, partials=("-sin(a)",),
           spelling={"c": ("cos(ar)*cosh(ai)", "-sin(ar)*sinh(ai)")})
-pointwise("tan", np.tan, partials=("1 + y*y",), sample={"a": UNIT},
+pointwise("tan", np.tan, cost=24, partials=("1 + y*y",), sample={"a": UNIT},
           spelling={"c": ("ctanh_im(-ai, ar)", "-ctanh_re(-ai, ar)")})
-pointwise("arcsin", np.arcsin, partials=("1/sqrt(1 - a*a)",), sample={"a": UNIT},
+pointwise("arcsin", np.arcsin, cost=24, partials=("1/sqrt(1 - a*a)",), sample={"a": UNIT},
           spelling={"c": ("casin_re(ar, ai)", "casin_im(ar, ai)")})
-pointwise("arccos", np.arccos, partials=("-1/sqrt(1 - a*a)",), sample={"a": UNIT},
+pointwise("arccos", np.arccos, cost=24, partials=("-1/sqrt(1 - a*a)",), sample={"a": UNIT},
           spelling={"c": ("cacos_re(ar, ai)", "-casin_im(ar, ai)")})
-pointwise("arctan", np.arctan, partials=("1/(1 + a*a)",),
+pointwise("arctan", np.arctan, cost=20, partials=("1/(1 + a*a)",),
           spelling={"c": ("catanh_im(-ai, ar)", "catanh_re(ai, ar)")})
-pointwise("arctan2", np.arctan2, partials=("b/(a*a + b*b)", "-a/(a*a + b*b)"), sample={"a": NONZERO, "b": NONZERO})
-pointwise("sinh", np.sinh, partials=("cosh(a)",), spelling={"c": ("sinh(ar)*cos(ai)", "cosh(ar)*sin(ai)")})
-pointwise("cosh", np.cosh, partials=("sinh(a)",), spelling={"c": ("cosh(ar)*cos(ai)", "sinh(ar)*sin(ai)")})
-pointwise("tanh", np.tanh, partials=("1 - y*y",),
+pointwise("arctan2", np.arctan2, cost=30, partials=("b/(a*a + b*b)", "-a/(a*a + b*b)"), sample={"a": NONZERO, "b": NONZERO})
+pointwise("sinh", np.sinh, cost=24, partials=("cosh(a)",), spelling={"c": ("sinh(ar)*cos(ai)", "cosh(ar)*sin(ai)")})
+pointwise("cosh", np.cosh, cost=24, partials=("sinh(a)",), spelling={"c": ("cosh(ar)*cos(ai)", "sinh(ar)*sin(ai)")})
+pointwise("tanh", np.tanh, cost=16, partials=("1 - y*y",),
           spelling={"c": ("ctanh_re(ar, ai)", "ctanh_im(ar, ai)")})
-pointwise("arcsinh", np.arcsinh, partials=("1/sqrt(1 + a*a)",),
+pointwise("arcsinh", np.arcsinh, cost=24, partials=("1/sqrt(1 + a*a)",),
           spelling={"c": ("casin_im(ai, ar)", "casin_re(ai, ar)")})
-pointwise("arccosh", np.arccosh, partials=("1/sqrt(a*a - 1)",), sample={"a": {"low": 1.2, "high": 4.0}},
+pointwise("arccosh", np.arccosh, cost=24, partials=("1/sqrt(a*a - 1)",), sample={"a": {"low": 1.2, "high": 4.0}},
           spelling={"c": ("abs(casin_im(ar, ai))", "copysign(cacos_re(ar, ai), ai)")})
-pointwise("arctanh", np.arctanh, partials=("1/(1 - a*a)",), sample={"a": UNIT},
+pointwise("arctanh", np.arctanh, cost=24, partials=("1/(1 - a*a)",), sample={"a": UNIT},
           spelling={"c": ("catanh_re(ar, ai)", "catanh_im(ar, ai)")})
-pointwise("sinc", None, partials=("sinc_slope(a)",), eager=np.sinc, dtypes=lambda d: d,
+pointwise("sinc", None, cost=24, partials=("sinc_slope(a)",), eager=np.sinc, dtypes=lambda d: d,
           spelling={"*": "select(a == 0, 1, sin(a*3.141592653589793)/select(a == 0, 1, a*3.141592653589793))",
                     "c": ("csinc_re(ar*3.141592653589793, ai*3.141592653589793)", "csinc_im(ar*3.141592653589793, ai*3.141592653589793)")})
 
@@ -175,45 +175,45 @@ pointwise("lcm", np.lcm, partials=(None, None), spelling="int_lcm(a, b)")
 
 # ----------------------------------------------------------------------------------- scipy.special ufuncs
 _S = "scipy.special."
-pointwise("expit", _S + "expit", partials=("y*(1 - y)",), spelling="sigmoid(a)")
-pointwise("log_expit", _S + "log_expit", partials=("expit(-a)",), spelling="log_sigmoid(a)")
-pointwise("logit", _S + "logit", partials=("1/(a*(1 - a))",), sample={"a": {"low": 0.1, "high": 0.9}},
+pointwise("expit", _S + "expit", cost=16, partials=("y*(1 - y)",), spelling="sigmoid(a)")
+pointwise("log_expit", _S + "log_expit", cost=24, partials=("expit(-a)",), spelling="log_sigmoid(a)")
+pointwise("logit", _S + "logit", cost=20, partials=("1/(a*(1 - a))",), sample={"a": {"low": 0.1, "high": 0.9}},
           spelling="log(a/(1 - a))")
-pointwise("erf", _S + "erf", partials=("1.1283791670955126*exp(-a*a)",))
-pointwise("erfc", _S + "erfc", partials=("-1.1283791670955126*exp(-a*a)",))
-pointwise("erfcx", _S + "erfcx", partials=("2*a*y - 1.1283791670955126",))
-pointwise("erfinv", _S + "erfinv", partials=("0.8862269254527580*exp(y*y)",), sample={"a": UNIT})
-pointwise("ndtr", _S + "ndtr", partials=("0.3989422804014327*exp(-0.5*a*a)",),
+pointwise("erf", _S + "erf", cost=24, partials=("1.1283791670955126*exp(-a*a)",))
+pointwise("erfc", _S + "erfc", cost=24, partials=("-1.1283791670955126*exp(-a*a)",))
+pointwise("erfcx", _S + "erfcx", cost=30, partials=("2*a*y - 1.1283791670955126",))
+pointwise("erfinv", _S + "erfinv", cost=40, partials=("0.8862269254527580*exp(y*y)",), sample={"a": UNIT})
+pointwise("ndtr", _S + "ndtr", cost=24, partials=("0.3989422804014327*exp(-0.5*a*a)",),
           spelling="0.5*erfc(a*-0.7071067811865476)")
-pointwise("log_ndtr", _S + "log_ndtr", partials=("0.3989422804014327*exp(-0.5*a*a - y)",))
-pointwise("ndtri", _S + "ndtri", partials=("2.5066282746310002*exp(0.5*y*y)",), sample={"a": {"low": 0.1, "high": 0.9}})
-pointwise("gammaln", _S + "gammaln", partials=("psi(a)",), sample={"a": POSITIVE})
-pointwise("gamma", _S + "gamma", partials=("y*psi(a)",), sample={"a": POSITIVE})
-pointwise("psi", _S + "psi", partials=("zeta(2, a)",), sample={"a": POSITIVE})
-pointwise("zeta", _S + "zeta", partials=("?", "-a*zeta(a + 1, b)"), why="the derivative of zeta in its order is not implemented",
+pointwise("log_ndtr", _S + "log_ndtr", cost=40, partials=("0.3989422804014327*exp(-0.5*a*a - y)",))
+pointwise("ndtri", _S + "ndtri", cost=40, partials=("2.5066282746310002*exp(0.5*y*y)",), sample={"a": {"low": 0.1, "high": 0.9}})
+pointwise("gammaln", _S + "gammaln", cost=40, partials=("psi(a)",), sample={"a": POSITIVE})
+pointwise("gamma", _S + "gamma", cost=40, partials=("y*psi(a)",), sample={"a": POSITIVE})
+pointwise("psi", _S + "psi", cost=40, partials=("zeta(2, a)",), sample={"a": POSITIVE})
+pointwise("zeta", _S + "zeta", cost=80, partials=("?", "-a*zeta(a + 1, b)"), why="the derivative of zeta in its order is not implemented",
           sample={"a": {"low": 2.0, "high": 5.0}, "b": POSITIVE})
-pointwise("xlogy", _S + "xlogy", partials=("log(b)", "a/b"), sample={"b": POSITIVE},
+pointwise("xlogy", _S + "xlogy", cost=16, partials=("log(b)", "a/b"), sample={"b": POSITIVE},
           spelling="select((a == 0) & (b == b), 0, a*log(b))")
-pointwise("xlog1py", _S + "xlog1py", partials=("log1p(b)", "a/(1 + b)"), sample={"b": POSITIVE},
+pointwise("xlog1py", _S + "xlog1py", cost=18, partials=("log1p(b)", "a/(1 + b)"), sample={"b": POSITIVE},
           spelling="select((a == 0) & (b == b), 0, a*log1p(b))")
-pointwise("entr", _S + "entr", partials=("-log(a) - 1",), sample={"a": POSITIVE},
+pointwise("entr", _S + "entr", cost=16, partials=("-log(a) - 1",), sample={"a": POSITIVE},
           spelling="select(a > 0, -a*log(a), select(a == 0, 0, select(a != a, a, -inf)))")
-pointwise("rel_entr", _S + "rel_entr", partials=("log(a/b) + 1", "-a/b"), sample={"a": POSITIVE, "b": POSITIVE},
+pointwise("rel_entr", _S + "rel_entr", cost=40, partials=("log(a/b) + 1", "-a/b"), sample={"a": POSITIVE, "b": POSITIVE},
           spelling="select((a > 0) & (b > 0), a*select(a/b == inf, log(a) - log(b), log(a/b)), select((a == 0) & (b >= 0), 0, "
                    "select((a != a) | (b != b), a + b, inf)))")
-pointwise("kl_div", _S + "kl_div", partials=("log(a/b)", "1 - a/b"), sample={"a": POSITIVE, "b": POSITIVE},
+pointwise("kl_div", _S + "kl_div", cost=24, partials=("log(a/b)", "1 - a/b"), sample={"a": POSITIVE, "b": POSITIVE},
           spelling="select((a > 0) & (b > 0), a*log(a/b) - a + b, select((a == 0) & (b >= 0), b, "
                    "select((a != a) | (b != b), a + b, inf)))")
-pointwise("i0", _S + "i0", np.i0, partials=("i1(a)",))
-pointwise("i1", _S + "i1", partials=("i0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
-pointwise("i0e", _S + "i0e", partials=("i1e(a) - sign(a)*y",), sample={"a": NONZERO})
-pointwise("i1e", _S + "i1e", partials=("i0e(a) - sign(a)*y - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
-pointwise("j0", _S + "j0", partials=("-j1(a)",))
-pointwise("j1", _S + "j1", partials=("j0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
-pointwise("betaln", _S + "betaln", partials=("psi(a) - psi(a + b)", "psi(b) - psi(a + b)"),
+pointwise("i0", _S + "i0", np.i0, cost=40, partials=("i1(a)",))
+pointwise("i1", _S + "i1", cost=40, partials=("i0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
+pointwise("i0e", _S + "i0e", cost=40, partials=("i1e(a) - sign(a)*y",), sample={"a": NONZERO})
+pointwise("i1e", _S + "i1e", cost=40, partials=("i0e(a) - sign(a)*y - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
+pointwise("j0", _S + "j0", cost=40, partials=("-j1(a)",))
+pointwise("j1", _S + "j1", cost=40, partials=("j0(a) - select(a == 0, 0.5, y/select(a == 0, 1, a))",))
+pointwise("betaln", _S + "betaln", cost=120, partials=("psi(a) - psi(a + b)", "psi(b) - psi(a + b)"),
           sample={"a": POSITIVE, "b": POSITIVE}, spelling="gammaln(a) + gammaln(b) - gammaln(a + b)")
-pointwise("exp10", _S + "exp10", partials=("y*2.302585092994046",), spelling="exp2(a*3.321928094887362)")
-pointwise("softplus", None, partials=("expit(a)",), eager=lambda a: np.logaddexp(np.zeros_like(a), a),
+pointwise("exp10", _S + "exp10", cost=14, partials=("y*2.302585092994046",), spelling="exp2(a*3.321928094887362)")
+pointwise("softplus", None, cost=24, partials=("expit(a)",), eager=lambda a: np.logaddexp(np.zeros_like(a), a),
           dtypes=lambda d: d)
 
 # Which lanes run at a step, by their numbers of steps: a row of its own, so that the plan can find it.
@@ -244,7 +244,7 @@ pointwise("tieshare_number", None, partials=(None, None), dtypes=_like,
           spelling={"*": "select(a == b, 0.5, select((a > b) | (b != b), 1, 0))",
                     "c": ("select(cequal(ar, ai, br, bi), 0.5, select(cgreater(ar, ai, br, bi) | cnan(br, bi), 1, 0))", "0")},
           eager=lambda a, b: np.where(a == b, 0.5, (a > b) | (b != b)).astype(a.dtype))
-pointwise("softshare", None, partials=("y*(1 - y)", "-y*(1 - y)"), dtypes=_like,
+pointwise("softshare", None, cost=22, partials=("y*(1 - y)", "-y*(1 - y)"), dtypes=_like,
           spelling={"*": "select(a == b, 0.5, sigmoid(a - b))", "c": tuple(
               f"select(cequal(ar, ai, br, bi), {tie}, cdiv_{p}(1, 0, 1 + exp(br - ar)*cos(bi - ai), exp(br - ar)*sin(bi - ai)))"
               for p, tie in (("re", 0.5), ("im", 0)))},
@@ -278,7 +278,7 @@ def _complex_sinc_slope():
 
 
 pointwise("sinc_slope", None, dtypes=_like, eager=_sinc_slope,
-          partials=("select(a == 0, -3.289868133696453, (-9.869604401089358*sinc(a) - 2*y/select(a == 0, 1, a)))",),
+          cost=50, partials=("select(a == 0, -3.289868133696453, (-9.869604401089358*sinc(a) - 2*y/select(a == 0, 1, a)))",),
           spelling={"*": f"select(abs(a) < 0.125, a*-3.289868133696453*{_SERIES}, (cos(a*3.141592653589793) - "
                          "sin(a*3.141592653589793)/(a*3.141592653589793))/a)".replace("s*", "a*a*9.869604401089358*"),
                     "c": _complex_sinc_slope()})

@@ -9,7 +9,7 @@ their place, kept in registers.
 import numpy as np
 
 from nscan.plan.folds import points_of
-from nscan.plan.kinds import WEIGHTS, Statement, is_aligned, same_region, sources, special_kind, vector_width
+from nscan.plan.kinds import Statement, is_aligned, same_region, sources, special_kind, vector_width
 from nscan.plan.nests import Nest
 from nscan.plan.storage import Place, Rows, block_rows, find_place, retyped, workspace
 from nscan.tape import RESIDUAL, Eqn, Lit, Var
@@ -87,8 +87,7 @@ class Body:
         v = q.outputs[0]
         name, kind = q.row.name, q.row.kind
         looped = self.lead + self._loops(v)
-        own = WEIGHTS.get(name, 1) if kind == "pointwise" else 1
-        cost[v] = own + sum(cost.get(x, 0) for x in q.inputs if type(x) is Var)
+        cost[v] = q.row.cost + sum(cost.get(x, 0) for x in q.inputs if type(x) is Var)
         if kind == "loop":
             self.statements.append(Statement(q, v, "cond" if name == "cond" else "loop"))
         elif kind == "reduction" and self._reduces_loops(q):

@@ -8,11 +8,6 @@ from nscan.plan.axes import factor_pairs
 from nscan.plan.small import region_shape
 from nscan.tape import Lit, Var
 
-# Cost of one element, in units of a multiplication; a value that costs more and is used more than once is stored.
-WEIGHTS = {"exp": 12, "log": 14, "tanh": 16, "expit": 16, "sin": 16, "cos": 16, "power": 40, "sqrt": 6, "divide": 6,
-           "logaddexp": 30, "erf": 24, "log1p": 16, "expm1": 14, "softplus": 24, "log_expit": 24,
-           "threefry_first": 60, "threefry_second": 60}
-
 
 @dataclasses.dataclass(eq=False)
 class Statement:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nscan.ops.index import result_shape
 from nscan.plan.axes import ONE
-from nscan.plan.kinds import WEIGHTS, sources, split_sums
+from nscan.plan.kinds import sources, split_sums
 from nscan.plan.stages import COSTLY
 from nscan.tape import Eqn, Var
 
@@ -172,7 +172,7 @@ def work_of(axes, q, in_place=False):
         n = q.inputs[0].value if q.row.name == "loop" and hasattr(q.inputs[0], "value") else 16
         return (int(n) if q.row.name == "loop" else 1) * (_work(axes, inner) if inner is not None else 1)
     size = max((_elements(v) for v in (*q.inputs, *q.outputs) if type(v) is Var), default=1)
-    return size * (COSTLY * 8 if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1))
+    return size * (COSTLY * 8 if q.row.kind == "linalg" else q.row.cost)
 
 
 def is_virtual(q):

@@ -15,7 +15,7 @@ functions of scalar steps (the lanes are then steps), sums over steps of what is
 
 import dataclasses
 
-from nscan.plan.kinds import WEIGHTS, is_library, sources, special_kind, split_sums
+from nscan.plan.kinds import is_library, sources, special_kind, split_sums
 from nscan.tape import Eqn, Var
 
 COSTLY = 6
@@ -169,7 +169,7 @@ class _Splitter:
         if not stuck and not self.states:
             return set(self.changing)
         if self.scalar:
-            weight = sum(WEIGHTS.get(q.row.name, 1) for q in late)
+            weight = sum(q.row.cost for q in late)
             made = {v for q in late for v in q.outputs}
             handed = {v for q in late for v in sources(q) if v in self.stateful and v not in made}
             return set(late) if weight >= max(COSTLY, HANDED * len(handed)) else set()
@@ -218,7 +218,7 @@ class _Splitter:
         for q in core:
             if q in stuck or self._is_stateful(q) or not any(v in self.varying for v in q.outputs):
                 continue
-            costly = self.scalar and q.row.kind == "pointwise" and WEIGHTS.get(q.row.name, 1) >= COSTLY
+            costly = self.scalar and q.row.cost >= COSTLY
             if q.outputs[0] in read and (costly or self._is_dot(q)) and not any(p in stuck for p in self._needed(q.outputs)):
                 roots.append(q.outputs[0])
         return roots
@@ -260,7 +260,7 @@ class _Splitter:
         q = self.maker.get(v)
         if q is None or v in self.varying:
             return 0
-        own = COSTLY if q.row.kind == "linalg" else WEIGHTS.get(q.row.name, 1)
+        own = COSTLY if q.row.kind == "linalg" else q.row.cost
         return own + sum(self._weight(x) for x in q.inputs if type(x) is Var)
 
 
