@@ -1,4 +1,4 @@
-"""What it gains that memory of hidden rows is used again: gradients without over with it, in alternation.
+"""What it gains that memory of large arrays is used again: gradients without over with it, in alternation.
 
 Run it: ``python -m benchmarks.buffers [loops]``.
 """
@@ -8,9 +8,9 @@ import time
 
 from benchmarks import measure
 from benchmarks.loops import LOOPS
-from nscan.cpu import buffers
+from nscan import buffers
 
-SHOWN, ROUNDS = ("garch", "lstm_b1_h128", "lstm_b32_h128", "lorenz", "hmm"), 40
+SHOWN, ROUNDS = ("ewma", "garch", "biquad", "lstm_b1_h128", "lstm_b32_h128", "hmm", "ssm"), 40
 
 
 def measured(call):

@@ -13,7 +13,7 @@ level: that is how derivatives nest.
 
 import numpy as np
 
-from nscan import errors
+from nscan import buffers, errors
 from nscan.content import Content
 from nscan.optimise import optimise
 from nscan.places import is_literal, user_place
@@ -487,7 +487,7 @@ def ground(row, inputs, params):
     if row.kind == "loop":
         return HOOKS["runner"](row, arrays, params)
     with np.errstate(all="ignore"):
-        out = row.eager(*arrays, **params)
+        out = buffers.apply(row.eager, *arrays) if type(row.eager) is np.ufunc else row.eager(*arrays, **params)
     return out if row.outputs == 1 or isinstance(out, tuple) else (out,)
 
 

@@ -6,18 +6,24 @@ import numpy as np
 import pytest
 
 import nscan as ns
-from nscan.cpu import buffers
+from nscan import buffers
 
-BIG = (1 << 14,)  # 128 KB of float64
+BIG = (buffers.LEAST // 4,)  # of float64: twice the least size
 
 
 @pytest.fixture(autouse=True)
-def nothing_free(monkeypatch):
-    monkeypatch.setattr(buffers, "_FREE", [])
+def nothing_waits():
+    buffers.clear()
+    yield
+    buffers.clear()
 
 
 def address(x):
     return x.__array_interface__["data"][0]
+
+
+def waiting():
+    return [x for found in buffers._FREE.values() for x in found]
 
 
 def test_memory_is_used_again():
@@ -26,15 +32,16 @@ def test_memory_is_used_again():
     before = address(x)
     del x
     y = buffers.empty((BIG[0] // 4, 2, 2), "f8")
-    assert address(y) == before and y.flags.c_contiguous and y.flags.writeable and not buffers._FREE
+    assert address(y) == before and y.flags.c_contiguous and y.flags.writeable and not waiting()
 
 
 def test_memory_of_about_the_same_size_serves_too():
-    x = buffers.empty((100_000,), "u1")
+    x = buffers.empty((16 * buffers.LEAST // 10,), "u1")
     before = address(x)
     del x
-    assert address(buffers.empty((90_000,), "u1")) != before
-    assert address(buffers.empty((106_000,), "u1")) == before
+    assert address(buffers.empty((14 * buffers.LEAST // 10,), "u1")) != before
+    assert address(buffers.empty((17 * buffers.LEAST // 10,), "u1")) != before
+    assert address(buffers.empty((161 * buffers.LEAST // 100,), "u1")) == before
 
 
 def test_memory_with_a_view_is_not_free():
@@ -43,49 +50,59 @@ def test_memory_with_a_view_is_not_free():
     del x
     assert address(buffers.empty(BIG, "f8")) != before
     del view
-    assert before in [address(m) for m in buffers._FREE]
+    assert before in map(address, waiting())
 
 
-def test_small_and_huge_arrays_are_ordinary():
-    for size in (0, 10, buffers.KEPT + 1):
+def test_small_and_huge_arrays_come_from_numpy():
+    for size in (0, 10, buffers.LEAST - 1, buffers.KEPT + 1):
         assert buffers.empty((size,), "u1").base is None
-    assert not buffers._FREE
+    assert not waiting()
 
 
 def test_what_waits_is_bounded(monkeypatch):
     monkeypatch.setattr(buffers, "KEPT", 5 * buffers.LEAST)
-    many = [buffers.empty((buffers.LEAST + 16 * k,), "u1") for k in range(9)]
+    many = [buffers.empty((buffers.LEAST + k * buffers.LEAST // 8,), "u1") for k in range(9)]
     del many
-    assert 0 < sum(map(len, buffers._FREE)) <= buffers.KEPT
-    monkeypatch.setattr(buffers, "KEPT", 1 << 40)
-    monkeypatch.setattr(buffers, "MOST", 3)
-    many = [buffers.empty((buffers.LEAST + 16 * k,), "u1") for k in range(9)]
-    del many
-    assert len(buffers._FREE) == 3
+    assert 0 < sum(map(len, waiting())) == buffers._HELD[0] <= buffers.KEPT
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4", "?"])
+def test_operations_are_those_of_numpy(dtype):
+    x = np.arange(3 * buffers.LEAST // 2).reshape(3, -1).astype(dtype)
+    for got, want in ((buffers.apply(np.add, x, x[:1]), x + x[:1]), (buffers.apply(np.multiply, x, 2), x * 2),
+                      (buffers.apply(np.equal, x, x), x == x), (buffers.apply(np.multiply, 1.5, x.T), 1.5 * x.T)):
+        assert got.dtype == want.dtype and got.flags.c_contiguous
+        np.testing.assert_array_equal(got, want)
 
 
 def problem():
-    x = np.random.default_rng(0).normal(size=(3000, 8))
+    x = np.random.default_rng(0).normal(size=(20_000, 8))
 
     def step(x, h, a):
         return np.tanh(a * h + np.sin(x))
     return lambda a: ns.scan(step, x, np.zeros(8), a), np.linspace(0.1, 0.9, 8)
 
 
-def test_gradients_use_memory_again_and_results_do_not(compiled, monkeypatch):
+def test_gradients_use_memory_again(compiled, monkeypatch):
     f, a = problem()
-    taken, make = [], buffers.empty
-    monkeypatch.setattr(buffers, "empty", lambda *args: taken.append(make(*args)) or taken[-1])
-    rows = f(a)
-    assert rows.base is None or rows.base.base is None  # the user's memory is the user's
     slope = ns.grad(lambda a: np.sum(f(a) ** 2))
     want = slope(a)
-    hidden = [address(x) for x in taken if x.nbytes >= buffers.LEAST]
-    assert hidden
-    taken.clear()
-    waiting = {address(m) for m in buffers._FREE}
+    waits, taken, make = {*map(address, waiting())}, [], buffers.empty
+    assert len(waits) >= 4
+    monkeypatch.setattr(buffers, "empty", lambda *args: taken.append(make(*args)) or taken[-1])
     np.testing.assert_array_equal(slope(a), want)
-    assert [address(x) in waiting for x in taken if x.nbytes >= buffers.LEAST] == [True] * len(hidden)
+    large = [address(x) in waits for x in taken if x.nbytes >= buffers.LEAST]
+    assert len(large) >= 4 and all(large)
+
+
+def test_results_are_not_overwritten(compiled):
+    f, a = problem()
+    rows = f(a)
+    kept = rows.copy()
+    assert rows.flags.writeable and rows.flags.c_contiguous
+    for k in range(3):
+        ns.value_and_grad(lambda a: np.sum(f(a) ** 2))(a + k)
+    np.testing.assert_array_equal(rows, kept)
 
 
 def test_pulled_back_twice_after_other_calls(compiled):

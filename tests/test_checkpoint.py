@@ -10,9 +10,9 @@ from product import Case, floats, grid, inputs
 from product_check import functional, like
 
 import nscan as ns
-from nscan import checkpoint
-from nscan.cpu import buffers, segments
+from nscan import buffers, checkpoint
 from nscan.cpu import run as runs
+from nscan.cpu import segments
 from nscan.trace import HOOKS
 
 # Options that are compared with "all"; 0 stands for a budget that nothing fits into.
@@ -244,7 +244,7 @@ def test_memory_is_as_predicted(name, option, compiled, monkeypatch):
     loops = ns.explain(function)(*args, option).loops
     predicted = loops[0].residual_bytes + sum(x.workspace_bytes for x in loops)
     function(*args, option)
-    buffers._FREE.clear()
+    buffers.clear()
     tracemalloc.start()
     function(*args, option)
     measured = tracemalloc.get_traced_memory()[1] - visible

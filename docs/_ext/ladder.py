@@ -6,7 +6,7 @@ import pathlib
 
 # From the lowest rung to the highest: name, patterns of module names (without "nscan."), what stands there.
 RUNGS = (
-    ("ground", ("errors", "config", "tree", "tape", "state", "content", "checkpoint"),
+    ("ground", ("errors", "config", "tree", "tape", "state", "content", "checkpoint", "buffers"),
      "Values without behaviour: errors, settings, nests, tapes."),
     ("rows", ("primitive",),
      "What a row is, its makers, the table."),

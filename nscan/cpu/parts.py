@@ -11,6 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
+from nscan import buffers
+
 # A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
 # What it costs to run over live lanes alone, in multiplications: eight bytes copied, a change of the number of lanes.
@@ -66,7 +68,7 @@ def partial_sums(kernel, types, count, by_lanes, shared):
             distances.append(-1)
             continue
         whole = count == 1 or by_lanes and k in kernel.program.lane_sums
-        sums.append(np.empty(shape if whole else (count, *shape), dtype))
+        sums.append(buffers.empty(shape if whole else (count, *shape), dtype))
         distances.append(0 if whole else sums[-1].nbytes // count)
     return sums, distances
 
@@ -217,7 +219,7 @@ class Lanes:
             return x
         if not by_steps or axis != 1:
             return np.take(x, self.order, axis)
-        out = np.empty(x.shape, x.dtype)
+        out = buffers.empty(x.shape, x.dtype)
         take_live(units(np.ascontiguousarray(x)), self.order, self.counts_of_rows(), units(out))
         return out
 

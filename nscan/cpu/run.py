@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from nscan import errors
-from nscan.cpu import buffers, launch
+from nscan import buffers, errors
+from nscan.cpu import launch
 from nscan.cpu.kernel import kernel_of, lay_out
 from nscan.cpu.parts import Lanes, LiveRow, add_parts, divide, partial_sums
 from nscan.interpret import Residual
@@ -181,8 +181,8 @@ class LoopRun:
         program = self.kernel.program
         if k in program.before:
             return None
-        hidden = k >= self.loop.rows or self.loop.private
-        empty = buffers.empty if hidden else np.zeros if self.lanes else np.empty
+        visible = k < self.loop.rows and not self.loop.private
+        empty = np.zeros if self.lanes and visible else buffers.empty
         return empty((self.room + (k in program.led), *shape), dtype)
 
     def _sums(self, types, by_lanes):

@@ -7,7 +7,7 @@ is, is a batch axis; a label of one operand must be in the output. ``A @ B`` is 
 
 import numpy as np
 
-from nscan import errors
+from nscan import buffers, errors
 from nscan.array import FRONT_OPERATORS, as_array, astype
 from nscan.ops.reduction import axes_of
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, same_shape, shape_text
@@ -40,7 +40,8 @@ def _eager(a, b, la, lb, lo):
     head = left.shape[:nb]
     m, k = _size(left.shape[nb:nb + len(rows)]), _size(left.shape[nb + len(rows):])
     n = _size(right.shape[nb + len(summed):])
-    out = np.matmul(left.reshape((*head, m, k)), right.reshape((*head, k, n)))
+    out = buffers.empty((*head, m, n), a.dtype)
+    np.matmul(left.reshape((*head, m, k)), right.reshape((*head, k, n)), out=out)
     out = out.reshape((*head, *left.shape[nb:nb + len(rows)], *right.shape[nb + len(summed):]))
     have = [*batch, *rows, *columns]
     return np.transpose(out, [have.index(k) for k in lo])[()]

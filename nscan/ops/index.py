@@ -22,7 +22,7 @@ import functools
 
 import numpy as np
 
-from nscan import errors
+from nscan import buffers, errors
 from nscan.array import TABLE_WRITE
 from nscan.primitive import TABLE, bind, broadcast, custom, full, repeat_to, unbroadcast
 from nscan.tape import Key, Lit
@@ -133,7 +133,8 @@ def _read_eager(x, *operands, spec):
 
 def _write_eager(add):
     def run(x, v, *operands, spec):
-        out = np.array(x)
+        out = buffers.empty(np.shape(x), x.dtype)
+        out[...] = x
         if add:
             return add_in_place(out, v, operands, spec)
         out[numpy_index(spec, x.shape, operands)] = v

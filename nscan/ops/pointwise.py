@@ -11,7 +11,7 @@ product), so the vjp of a holomorphic row multiplies by the conjugate of its par
 
 import numpy as np
 
-from nscan import errors
+from nscan import buffers, errors
 from nscan.array import apply_ufunc, as_operand, astype, resolve
 from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, pointwise, unbroadcast
 
@@ -228,7 +228,7 @@ def _like(a, *rest):
 
 def _safe_mul(c, p):
     """Multiply, but give 0 where c is exactly 0 (p may be inf or NaN there)."""
-    out = c * p
+    out = buffers.apply(np.multiply, c, p)
     return out if np.isfinite(out.sum()) else np.where(c == 0, np.zeros_like(c), out)
 
 
