@@ -155,7 +155,7 @@ def the_row_that_fires_is_dropped(patch):
 
 @fault
 def a_loop_that_stops_runs_one_step_more(patch):
-    patch.wrap(api.edge, "_condition", lambda original: lambda mark, name: np.logical_not(original(mark, name)))
+    patch.wrap(api.edge, "condition", lambda original: lambda mark, name: np.logical_not(original(mark, name)))
 
 
 @fault
