@@ -18,6 +18,7 @@ from llvmlite import ir
 from nscan.cpu.llvm_control import Control
 from nscan.cpu.llvm_memory import Memory
 from nscan.cpu.llvm_operations import Operations
+from nscan.cpu.llvm_pieces import FEW, REMADE
 from nscan.cpu.llvm_values import I64
 from nscan.plan.dead import bodies
 
@@ -47,11 +48,27 @@ class Printer(Operations, Memory, Control):
         Number of a value to its dtype.
     """
 
+    may_cut = True
+
     def __init__(self, builder, arguments, features, uses, dtypes):
         super().__init__(builder, dtypes)
-        self.uses = uses
+        self.uses, self.features = uses, features
         self.status, self.args, self.block = arguments[0], arguments[1:-1], arguments[-1]
         self.fma = "fma" in features
+        self.known = {}
+
+    def beside(self, builder, arguments):
+        """Printer of the same program for another function, which has the same arguments."""
+        other = type(self)(builder, arguments, self.features, self.uses, self.dtypes)
+        other.known = self.known
+        return other
+
+    def remember(self, v, op, dtype, args):
+        """Keep how an address or a size follows from the block of numbers, where it takes a few operations."""
+        if op in REMADE and dtype == "i8" and not self.lanes:
+            made = [self.known.get(a) for a in args if type(a) is int]
+            if None not in made and (count := 1 + sum(m[0] for m in made)) <= FEW:
+                self.known[v] = (count, op, dtype, args)
 
     def print(self, statements):
         """Print statements one after another."""
@@ -88,6 +105,8 @@ def helper_body(context, builder, arguments, text, features):
 
 class HelperPrinter(Printer):
     """Printer of a helper: what a kernel reads from its block of numbers are arguments."""
+
+    may_cut = False
 
     def operate(self, op, dtype, args):
         """Apply an operation to operands."""

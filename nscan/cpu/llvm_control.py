@@ -2,16 +2,12 @@
 
 from llvmlite import ir
 
+from nscan.cpu.llvm_pieces import LONG, LongBody, ShortBody
 from nscan.cpu.llvm_values import I1, I64, Affine, Values
-from nscan.plan.dead import bodies
+from nscan.plan.dead import size
 from nscan.plan.program import REASONS
 
 TWICE = 400  # statements: a longer body of a loop with lanes is printed once, with a mask in every round
-
-
-def count_statements(statements):
-    """Number of statements, inner ones included."""
-    return len(statements) + sum(count_statements(inner) for s in statements for inner in bodies(s))
 
 
 class Control(Values):
@@ -30,6 +26,7 @@ class Control(Values):
         initial = [self.get(c[1]) for c in carries]
         if self.lanes:
             initial = [self.vector(x) for x in initial]
+        pieces = self.pieces([index, *[c[0] for c in carries]], body, yields)
         before = b.block
         head, inside, after = (b.append_basic_block(n) for n in ("head", "body", "after"))
         b.branch(head)
@@ -46,7 +43,7 @@ class Control(Values):
         b.cbranch(b.icmp_signed("<", i, hi), inside, after)
         b.position_at_end(inside)
         self.values[index] = i
-        self.print(body)
+        pieces.print()
         news = [self.get(y) for y in yields]
         news = [self.vector(n) if isinstance(p.type, ir.VectorType) else n for n, p in zip(news, phis)]
         i.add_incoming(b.add(i, ir.Constant(I64, 1)), b.block)
@@ -58,6 +55,11 @@ class Control(Values):
             self.values[r] = phi
             self.dtypes[r] = dtype
 
+    def pieces(self, changing, body, yields):
+        """The body of a loop without lanes of its own, in pieces where it is long; to be called before the loop."""
+        cut = self.may_cut and not self.lanes and size(body) > LONG
+        return (LongBody if cut else ShortBody)(self, changing, body, yields)
+
     def lane_loop(self, index, lo, hi, width, carries, body, yields):
         """Print a loop with lanes: whole rounds first, then one round with a mask."""
         b = self.b
@@ -68,7 +70,7 @@ class Control(Values):
         middle = b.add(lo, whole)
         lanes = ir.Constant(ir.VectorType(I64, width), list(range(width)))
         start = [self.splat(self.get(c[1])) for c in carries]
-        if count_statements(body) <= TWICE:
+        if size(body) <= TWICE:
             self.full, self.mask = True, ir.Constant(ir.VectorType(I1, width), [1] * width)
             start = self.rounds(index, lo, middle, width, carries, start, body, yields)
             self.full = False
@@ -138,6 +140,7 @@ class Control(Values):
         before = b.block
         head, inside, after = (b.append_basic_block(n) for n in ("while.head", "while.body", "while.after"))
         initial = [self.get(c[1]) for c in carries]
+        pieces = self.pieces([c[0] for c in carries], body, yields)
         b.branch(head)
         b.position_at_end(head)
         phis = []
@@ -149,7 +152,7 @@ class Control(Values):
             self.dtypes[c] = self.dtypes[r] = dtype
         b.cbranch(phis[0], inside, after)
         b.position_at_end(inside)
-        self.print(body)
+        pieces.print()
         for phi, y in zip(phis, yields):
             phi.add_incoming(self.get(y), b.block)
         b.branch(head)

@@ -17,6 +17,7 @@ class Operations(Values):
     def print_let(self, v, op, dtype, args):
         """Print a pure operation."""
         self.values[v] = self.operate(op, dtype, args)
+        self.remember(v, op, dtype, args)
 
     def operate(self, op, dtype, args):
         """Apply an operation to operands."""

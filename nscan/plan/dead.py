@@ -9,6 +9,27 @@ def bodies(s):
     return {"range": s[6:7], "while": s[2:3], "if": s[2:4]}.get(s[0], ())
 
 
+def size(statements):
+    """Return the number of statements, inner ones included."""
+    return len(statements) + sum(size(inner) for s in statements for inner in bodies(s))
+
+
+def results(s):
+    """Return the values that a statement defines for those after it."""
+    if s[0] in ("let", "load", "fold"):
+        return s[1:2]
+    if s[0] in ("range", "while"):
+        return [c[3] for c in s[5 if s[0] == "range" else 1]]
+    return [r[0] for r in s[4]] if s[0] == "if" else s[4:5] if s[0] == "call" else ()
+
+
+def reads(s):
+    """Return the values that a statement reads, and perhaps some that it defines inside, as a set."""
+    used = set(results(s))
+    _live_one(s, used)
+    return used.difference(results(s))
+
+
 def live(statements, used=None):
     """Drop values that nobody reads.
 
