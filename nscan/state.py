@@ -1,5 +1,6 @@
 """What a thread knows about its traces: the stack of open ones, whether rules are at work, where equations come from."""
 
+import gc
 import threading
 import time
 
@@ -52,3 +53,18 @@ class section:
     def __exit__(self, *exc):
         if STATE.profile is not None:
             STATE.profile.leave(time.perf_counter())
+
+
+class collector_paused:
+    """Context: no search for cycles of objects until its end; many objects are made that stay, and each search looks at them."""
+
+    __slots__ = ("was",)
+
+    def __enter__(self):
+        self.was = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exc):
+        if self.was:
+            gc.enable()
+            gc.collect(0)

@@ -15,7 +15,7 @@ from nscan.plan.affine import BLOCK as POWERS
 from nscan.plan.live import find_live
 from nscan.plan.memory import copied
 from nscan.plan.operands import alike
-from nscan.state import section
+from nscan.state import collector_paused, section
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p)
 CAPACITY = 64
@@ -113,7 +113,7 @@ def kernel_of(loop, masked=False):
     """
     kernel = plan_of(loop, masked)
     if kernel.function is None:
-        with section("compile"):
+        with section("compile"), collector_paused():
             kernel.address = build.build(kernel.program.text, host_features()).kernel.address
         kernel.function = PROTOTYPE(kernel.address)
     return kernel
@@ -124,7 +124,7 @@ def plan_of(loop, masked=False):
     key = loop.structure
     found = _KERNELS.get(key)
     if found is None:
-        with section("plan"):
+        with section("plan"), collector_paused():
             found = _KERNELS[key] = planned(loop)
     if not masked or found.program.live is None:
         return found

@@ -10,8 +10,8 @@ from llvmlite import ir
 from nscan.cpu.llvm_values import I1, I8, I64
 from nscan.plan.dead import reads, results, size
 
-# Statements. Shorter bodies compile as fast in one block; pieces of 300 and of 900 take as long as those of 600.
-LONG, PIECE = 3000, 600
+# Statements. Shorter bodies compile as fast in one block; pieces of 200 and of 400 take about as long as those of 300.
+LONG, PIECE = 3000, 300
 REMADE, FEW = ("param", "arg", "add", "sub", "mul"), 6
 
 
