@@ -56,7 +56,7 @@ class section:
 
 
 class collector_paused:
-    """Context: no search for cycles of objects until its end; many objects are made that stay, and each search looks at them."""
+    """Context: no search for cycles of objects; many are made that stay, and each search would look at them again."""
 
     __slots__ = ("was",)
 
@@ -67,4 +67,3 @@ class collector_paused:
     def __exit__(self, *exc):
         if self.was:
             gc.enable()
-            gc.collect(0)

@@ -1,5 +1,7 @@
 """Long bodies of loops are compiled in pieces: their results, failures and profiles are those of one block."""
 
+import gc
+
 import numpy as np
 import pytest
 from conftest import without_optimisations
@@ -13,6 +15,7 @@ from nscan.cpu import llvm, llvm_control, llvm_pieces
 from nscan.cpu.llvm_values import I64
 from nscan.explain import explain
 from nscan.plan.dead import size
+from nscan.state import collector_paused
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +161,21 @@ def test_lanes_side_by_side_stay_in_one_piece(monkeypatch):
     body = [let(6, 0, 0), loop, let(7, 6, 6), ("fold", 8, "add", "f8", 4), let(9, 8, 7)]
     pieces = llvm_pieces.cut(body, [{0}, {3}, {6}, {4}, {8, 7}])
     assert pieces == [body[:1], body[1:4], body[4:]]
+
+
+# ------------------------------------------------------------------------------------------------------ collection
+def test_cycles_are_searched_for_again_after_compiling(tmp_path):
+    """Neither a kernel nor one that cannot be compiled leaves the search off, nor does it turn on what was off."""
+    assert gc.isenabled()
+    in_pieces(tmp_path, 5, LOOPS[0])
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), collector_paused():
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        in_pieces(tmp_path, 5, LOOPS[1])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
