@@ -17,7 +17,7 @@ from nscan import buffers, errors
 from nscan.content import Content
 from nscan.optimise import optimise
 from nscan.places import is_literal, user_place
-from nscan.primitive import _BIND, TABLE, Point, shape_text
+from nscan.primitive import _BIND, TABLE, Point, repeat_to, same_shape, shape_text
 from nscan.state import HOOKS, STATE, rules
 from nscan.tape import RESIDUAL, Eqn, Lit, Output, Tape, Var, locate, operand_key, params_key, remember, shape_key
 
@@ -456,7 +456,14 @@ def tangents_of(row, values, outs, tangents, params):
         raise errors.GradientTypeError(f"no derivative passes through {row.name}: {row.why}")
     at = Point(values, outs, lambda x: x.value if type(x) is Lit else x, [t is not None for t in tangents])
     with rules():
-        return row.jvp(tangents, at, **params)
+        return tuple([t if t is None else _fitted(t, out) for t, out in zip(row.jvp(tangents, at, **params), outs)])
+
+
+def _fitted(tangent, out):
+    """Give a tangent the shape and dtype of its output: operands without a tangent may have the larger ones."""
+    if not same_shape(tangent.shape, out.shape):
+        tangent = repeat_to(tangent, out.shape)
+    return tangent if tangent.dtype == out.dtype else tangent.astype(out.dtype)
 
 
 def resolve_sizes(outputs):

@@ -293,6 +293,7 @@ def forward_is_reverse(f, args):
     outs, moved = ns.jvp(f, tuple(args), tuple(tangents))
     outs, moved = (x if isinstance(x, (tuple, list)) else (x,) for x in (outs, moved))
     cts = [like(x) if np.asarray(x).dtype.kind in "fc" else np.zeros(np.shape(x)) for x in outs]
+    assert [np.shape(m) for m in moved] == [np.shape(x) for x in outs]
     back = ns.vjp(f, *args)[1](tuple(cts) if len(cts) > 1 else cts[0])
     pairs = [(c, m) for c, m, x in zip(cts, moved, outs, strict=True) if np.asarray(x).dtype.kind in "fc"]
     left = sum(np.sum(np.real(np.conj(c) * m)) for c, m in pairs)
@@ -302,6 +303,32 @@ def forward_is_reverse(f, args):
     )
     eps = max(np.finfo(np.asarray(x).dtype).eps for x in args)
     assert abs(left - right) <= 1000 * eps * max(scale, 1e-30)
+
+
+@pytest.mark.parametrize("row", [row for row in SMOOTH if len(differentiable(row)) > 1], ids=lambda row: row.name)
+def test_one_operand_moves_and_another_has_the_larger_shape(row):
+    arrays = [np.ravel(x)[:8] for x in samples(row, "c16" if ONLY.get(row.name) == "c" else "f8", seed=1)]
+    for k in differentiable(row):
+        if arrays[k].dtype.kind in "fc":
+            with np.errstate(all="ignore"):
+                forward_is_reverse(lambda x, k=k: np.ravel(spelled(row)(*[x[:, None] if j == k else y for j, y in
+                                                                         enumerate(arrays)])), [arrays[k]])
+
+
+def test_one_operand_moves_and_another_has_the_larger_dtype(mode):
+    def step(x, h, a, c):
+        y = np.ravel(h[:, None] + a) * 2
+        return np.sum(y.reshape(2, 3), axis=1).astype(np.float32) * 0.5 + x, np.sum(h + c), np.mean(h.astype(np.float64)[:, None] - a)
+
+    def run(h, x):
+        return ns.scan(step, x, [h, None, None], [np.ones((1, 3)), np.full(2, 1j)])
+
+    h, x = np.array([0.5, -1.0], np.float32), np.ones((4, 2), np.float32)
+    forward_is_reverse(lambda h: run(h, x), [h])
+    outs, moved = ns.jvp(lambda h: run(h, x), (h,), (np.ones(2, np.float32),))
+    assert [m.dtype for m in moved] == [y.dtype for y in outs]
+    np.testing.assert_allclose(moved[0][:, 0], 3.0 ** np.arange(1, 5))
+    np.testing.assert_allclose(moved[2], 3.0 ** np.arange(4))
 
 
 def test_a_derivative_that_is_not_known_is_refused():
