@@ -363,6 +363,7 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     """
     marks = watch.marks(check_finite, progress, profile)
     name = name or getattr(fn, "__name__", type(fn).__name__)
+    reverse = spec.flag(reverse, "reverse")
     x_leaves, x_tree = tree.flatten(xs)
     x_leaves = [spec.as_leaf(x, p) for x, p in zip(x_leaves, tree.paths(x_tree, "xs"))]
     _check_truncate(truncate_gradient)
@@ -373,7 +374,7 @@ def loop(fn, init, xs=None, length=None, *, reverse=False, non_sequences=None, t
     leaves, structures, paths = spec.flat_constants(tuple(spec._entries(non_sequences)))
     spec.check_arity(fn, ["init", "xs", *[f"non_sequences[{k}]" for k in range(len(structures))]])
     result = _LoopResult(fn, name, init_tree, x_tree, structures)
-    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=bool(reverse), functions=(fn,),
+    call = step.Call(result.flat_step, x_leaves, carries, leaves, paths, name, reverse=reverse, functions=(fn,),
                      checkpoint=checkpoint, watch=marks)
     with watch.reported(profile, name):
         return _run_carry(step.trace_call(call), n, reverse, truncate_gradient, result, x_leaves)

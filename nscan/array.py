@@ -10,8 +10,9 @@ import re
 import numpy as np
 
 from nscan import errors
+from nscan.hints import OURS, unsupported
 from nscan.places import is_literal, scipy_caller, user_place
-from nscan.primitive import OURS, TABLE, bind, same_shape, shape_text, ufunc_of, unsupported
+from nscan.primitive import TABLE, bind, same_shape, shape_text, ufunc_of
 from nscan.tape import Lit, locate
 from nscan.trace import CLASS, KINDS, REFUSED, STATE, WEAK, Traced, check_array, check_dtype, current_step
 
@@ -299,6 +300,7 @@ INSTEAD = (
      "np.arange(n) < k, or slice a traced array, ns.array(table)[:k]"),
     (r"\bnp\.(roll|repeat|pad|tile)\(", "a shift or count must be known while tracing; roll by a traced one is "
      "ns.array(table)[(np.arange(n) - k) % n]"),
+    (r"\bnp\.[rc]_\[", "np.r_ is np.concatenate, np.append or np.insert, and np.c_ is np.column_stack"),
     (r"\brange\(", "a loop over a traced number of steps is ns.scan with n_steps=k, or ns.loop with length=k"),
     (r"\w\[[^]]*\]\s*[-+*/]?=[^=]", "to write traced values into an array, make it traced first: z = ns.array(z)"),
 )

@@ -100,7 +100,7 @@ def cond(pred, then, other, *args):
     Raises
     ------
     SpecError
-        The condition is not 0-d.
+        The condition is not 0-d; `then` or `other` is no function.
     StructureError, OutputsError
         In a step: the functions return nests of different structure or shapes.
 
@@ -110,6 +110,8 @@ def cond(pred, then, other, *args):
     >>> ns.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
     6
     """
+    for name, branch in (("then", then), ("other", other)):
+        edge.check_function(branch, f"{name} of cond", "; between two arrays np.where chooses")
     pred = as_array(pred)
     if tuple(pred.shape) not in ((), (1,)):
         raise errors.SpecError(f"the condition of cond must be 0-d, got shape {shape_text(pred.shape)}")

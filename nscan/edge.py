@@ -33,8 +33,15 @@ class until:
         self.condition = condition
 
 
+def check_function(f, what, advice=""):
+    """Raise unless f can be called."""
+    if not callable(f):
+        raise errors.SpecError(f"{what} must be a function, got {type(f).__name__} object {f!r:.60}{advice}")
+
+
 def call(fn, args):
     """Call the user's function on traced arrays; errors that NumPy hid or made obscure speak of the user's line."""
+    check_function(fn, f"what is called with {len(args)} argument{'s' * (len(args) != 1)}")
     try:
         return fn(*args)
     except errors.NscanError:
@@ -94,6 +101,10 @@ def outputs_of(result, name):
     if outs and isinstance(outs[-1], until):
         stop = condition(outs.pop().condition, f"the condition of until in {name!r}")
         outs = _listed(outs[0]) if len(outs) == 1 else outs
+    early = [k for k, x in enumerate(outs) if isinstance(x, until)]
+    if early:
+        raise errors.OutputTypeError(f"output {early[0]} of {name!r} is ns.until; it stands behind all outputs: return outputs, "
+                                     "ns.until(condition)")
     return [leaf(x, f"output {k} of {name!r}") for k, x in enumerate(outs)], stop
 
 

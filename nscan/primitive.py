@@ -16,7 +16,6 @@ maker          you write                                           you get
 """
 
 import dataclasses
-import difflib
 import sys
 
 import numpy as np
@@ -169,19 +168,6 @@ class Table:
 
 
 TABLE = Table()
-OURS = {"logsumexp": "ns.logsumexp", "softmax": "ns.softmax", "log_softmax": "ns.log_softmax"}
-
-
-def unsupported(function):
-    """Build the error for a function without a row: it names the function and the nearest supported one."""
-    name = getattr(function, "__name__", str(function))
-    module = (getattr(function, "__module__", "") or "numpy").replace("_core", "").split("._")[0].rstrip(".")
-    text = f"{module}.{name} is not supported on traced arrays"
-    if name in OURS:
-        return errors.UnsupportedError(f"{text}; use {OURS[name]}")
-    known = {getattr(f, "__name__", ""): f for f in TABLE.fronts}
-    near = difflib.get_close_matches(name, [k for k in known if k != name], 1, 0.5)
-    return errors.UnsupportedError(text + (f"; the nearest supported function is np.{near[0]}" if near else ""))
 
 
 def dtype_of(x):
@@ -208,8 +194,8 @@ def broadcast(*shapes):
             if type(size) is int and size == 1:
                 size = d
             elif type(d) is not int or type(size) is not int or d != size:
-                raise errors.SizeError(
-                    "operands could not be broadcast together with shapes " + " ".join(map(shape_text, shapes)))
+                raise errors.SizeError("operands could not be broadcast together with shapes "
+                                       f"{' '.join(map(shape_text, shapes))}{sliced(shapes)}")
         out.append(size)
     return tuple(out)
 
@@ -217,6 +203,14 @@ def broadcast(*shapes):
 def same_shape(a, b):
     """Tell whether two shapes are the same; a size known only at run time equals itself."""
     return len(a) == len(b) and all([d is e or type(d) is int and type(e) is int and d == e for d, e in zip(a, b)])
+
+
+def sliced(*groups):
+    """Add to a message about shapes what a size is that is known only at run time."""
+    known = all(type(d) is int for shapes in groups for shape in shapes for d in shape)
+    return "" if known else ("; ? is the size of a slice whose bounds are data: two such sizes are equal where the bounds are the same "
+                             "variables. Read whole arrays instead, by indices and a mask: i = np.arange(n) - k, then "
+                             "np.where(i >= 0, a[np.maximum(i, 0)], 0)")
 
 
 def shape_text(shape):

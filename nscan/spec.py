@@ -101,8 +101,15 @@ def parse(fn, sequences, outputs_info, non_sequences, n_steps, go_backwards, nam
     arguments += [f"{s.path} at tap {t}" if s.has_rows else s.path for s in states for t in s.taps]
     arguments += [f"non_sequences[{k}]" for k in range(len(constants))]
     check_arity(fn, arguments)
-    return Spec(seqs, states, None if entries is None else len(entries), constants, n_steps, bool(go_backwards),
+    return Spec(seqs, states, None if entries is None else len(entries), constants, n_steps, flag(go_backwards, "go_backwards"),
                 name or getattr(fn, "__name__", type(fn).__name__), tuple(arguments))
+
+
+def flag(value, name):
+    """Return an option that is True or False."""
+    if not isinstance(value, (bool, np.bool_)) and not (type(value) is int and value in (0, 1)):
+        raise errors.SpecError(f"{name} must be True or False, got {value!r:.60}")
+    return bool(value)
 
 
 def _entries(x, keep_none=False):
@@ -163,7 +170,9 @@ def _sequence(entry, path):
         entry = entry["input"]
     array = as_leaf(entry, path)
     if not hasattr(array, "shape") or len(array.shape) == 0:
-        raise errors.SpecError(f"{path} is 0-d: a sequence has an axis of steps; did you mean a non_sequence?")
+        numbers = path.startswith("sequences[")
+        raise errors.SpecError(f"{path} is 0-d: a sequence has an axis of steps; did you mean a non_sequence?"
+                               f"{' Of a list each entry is a sequence: pass np.array([...]) for one of numbers' * numbers}")
     return Sequence(array, taps, path)
 
 

@@ -5,6 +5,7 @@ import sys
 
 from nscan import errors
 from nscan.profile import collect
+from nscan.spec import flag
 from nscan.state import STATE
 
 
@@ -12,9 +13,7 @@ def marks(check_finite, progress, profile):
     """Turn the options of a call into marks of its loop."""
     options = {"finite": check_finite, "progress": progress, "profile": profile}
     for name, value in options.items():
-        if value not in (True, False):
-            name = "check_finite" if name == "finite" else name
-            raise errors.SpecError(f"{name} must be True or False, got {value!r:.60}")
+        flag(value, "check_finite" if name == "finite" else name)
     if progress:
         tqdm_class()
     return tuple(sorted(name for name, value in options.items() if value))

@@ -759,3 +759,48 @@ def test_what_does_not_fit_is_named(name, mode):
 def test_one_hot(mode):
     np.testing.assert_array_equal(ns.one_hot(np.array([[1], [5]]), 2, np.int32), [[[0, 1]], [[0, 0]]])
     np.testing.assert_array_equal(ns.map(lambda k: ns.one_hot(k, 3), np.array([2, 0])), [[0, 0, 1], [1, 0, 0]])
+
+
+# What is written in place of a function, a tuple, a flag
+
+NOT_MEANT = [
+    (lambda: ns.map(lambda x: ns.cond(x > 1, x, 2 * x), X), "then of cond must be a function.*np.where"),
+    (lambda: ns.cond(True, abs, 3), "other of cond must be a function, got int object 3"),
+    (lambda: ns.while_loop(True, lambda c: c + 1, 0), "what is called with 1 argument must be a function, got bool object True"),
+    (lambda: ns.grad(3.0)(X), "f must be a function, got float object 3.0"),
+    (lambda: ns.jvp(np.sin, X, (X,)), r"args of jvp must be a tuple.*\(x,\)"),
+    (lambda: ns.jvp(np.sin, (X,), X), "tangents of jvp must be a tuple"),
+    (lambda: ns.scan(add, X, H0, go_backwards="no"), "go_backwards must be True or False, got 'no'"),
+    (lambda: ns.loop(lambda c, x: (c, x), H0, X, reverse=2), "reverse must be True or False, got 2"),
+    (lambda: ns.scan(add, X, H0, progress=X), r"progress must be True or False, got array"),
+    (lambda: ns.scan(lambda x, h: (ns.until(h > 0), h), X, H0), "output 0 of '<lambda>' is ns.until.*behind all outputs"),
+    (lambda: ns.scan(add, [1.0, 2.0], H0), r"sequences\[0\] is 0-d.*np.array\(\[...\]\)"),
+    (lambda: ns.scan(add, ROWS, V0, reset=np.zeros((6, 2), bool)), r"shape \(3,\).*2 lanes"),
+    (lambda: ns.map(lambda k: ns.array(X)[k:] + ns.array(X)[:6 - k], INDEX[:2]), r"\(\?,\) \(\?,\); \? is the size of a slice"),
+    (lambda: ns.scan(lambda x, h: np.r_[h[1:], x], X, V0), r"np.r_ is np.concatenate"),
+]
+
+
+@pytest.mark.parametrize("call, words", NOT_MEANT)
+def test_another_thing_than_was_meant(call, words):
+    refused(call, (TypeError, ValueError), words)
+
+
+@pytest.mark.parametrize("name, words", [
+    ("unique", "fixed shapes; sort"), ("nonzero", r"np.where\(mask, a, b\)"), ("bincount", "np.add.at"),
+    ("fft.fft", r"np.fft.fft\(np.eye\(n\)\)"), ("linalg.eigvals", "np.linalg.eigh"), ("linalg.matrix_rank", "svd"),
+])
+def test_a_function_without_a_row_says_what_to_write(name, words):
+    module, _, last = name.rpartition(".")
+    function = getattr(getattr(np, module) if module else np, last)
+    refused(lambda: ns.map(function, np.ones((2, 3, 3), int)), TypeError, f"{re.escape(name)} is not supported on traced arrays; ", words)
+
+
+def test_no_function_of_another_meaning_is_recommended():
+    with pytest.raises(ns.errors.UnsupportedError) as caught:
+        ns.map(np.lexsort, np.ones((2, 3, 3)))
+    assert str(caught.value) == "numpy.lexsort is not supported on traced arrays"
+
+
+def test_a_method_of_a_ufunc_says_which_there_are():
+    refused(lambda: ns.map(np.hypot.reduce, ROWS), TypeError, "np.hypot.reduce is not supported.*add.*logaddexp")

@@ -277,6 +277,7 @@ class ValueAndGrad:
     """A function that returns value and gradient; see `value_and_grad`."""
 
     def __init__(self, f, argnums, has_aux):
+        edge.check_function(f, "f")
         self.f, self.argnums, self.has_aux = f, argnums, has_aux
         functools.update_wrapper(self, f, updated=())
 
@@ -388,6 +389,10 @@ def jvp(f, args, tangents, has_aux=False):
     >>> ns.jvp(np.sin, (0.0,), (2.0,))
     (np.float64(0.0), np.float64(2.0))
     """
+    for name, given in (("args", args), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise errors.SpecError(f"{name} of jvp must be a tuple with an entry for each argument, got "
+                                   f"{type(given).__name__} object {given!r:.60}; for one argument write (x,) and (tangent,)")
     leaves, structure = tree.flatten(tuple(args))
     moves, found = tree.flatten(tuple(tangents))
     if found != structure:

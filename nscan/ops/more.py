@@ -201,3 +201,27 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
 def cast(x, dtype, /, *, copy=True, device=None):
     """Cast to a dtype."""
     return x.astype(dtype, copy=copy)
+
+
+@composite(np.linalg.cond)
+def cond(x, p=None):
+    """Condition number of a matrix."""
+    if p in (None, 2, -2):
+        s = np.linalg.svd(x, compute_uv=False)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return np.linalg.norm(x, p, axis=(-2, -1)) * np.linalg.norm(np.linalg.inv(x), p, axis=(-2, -1))
+
+
+def _nan_place(name, worst):
+    def find(a, axis=None, out=None, *, keepdims=False):
+        a = as_array(a)
+        a = np.where(np.isnan(a), np.asarray(worst, a.dtype)[()], a) if a.dtype.kind in "fc" else a
+        return getattr(np, name)(a, axis=axis, keepdims=keepdims)
+    return find
+
+
+composite(np.nanargmax)(_nan_place("argmax", -np.inf))
+composite(np.nanargmin)(_nan_place("argmin", np.inf))
+composite(np.diag_indices_from)(lambda arr: np.diag_indices_from(np.empty(arr.shape, bool)))
+composite(np.tril_indices_from)(lambda arr, k=0: np.tril_indices(arr.shape[0], k, arr.shape[1]))
+composite(np.triu_indices_from)(lambda arr, k=0: np.triu_indices(arr.shape[0], k, arr.shape[1]))
