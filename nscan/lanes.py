@@ -176,11 +176,6 @@ def _numbers(n):
 def _select(mask, new, old):
     """Choose along the first axis; a weak number stays weak, and what has no axis yet stays as it is."""
     if mask.shape:
-        for x in (new, old):
-            first = x.shape[0] if getattr(x, "shape", ()) else 1
-            if type(first) is int and type(mask.shape[0]) is int and first not in (1, mask.shape[0]):
-                raise errors.StateShapeError(f"a state has shape {shape_text(x.shape)}: where reset has a column for each of "
-                                             f"{mask.shape[0]} lanes, the first axis of a state is the lanes")
         ndim = max(len(getattr(x, "shape", ())) for x in (new, old))
         if not ndim:
             return old

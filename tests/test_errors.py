@@ -775,7 +775,6 @@ NOT_MEANT = [
     (lambda: ns.scan(add, X, H0, progress=X), r"progress must be True or False, got array"),
     (lambda: ns.scan(lambda x, h: (ns.until(h > 0), h), X, H0), "output 0 of '<lambda>' is ns.until.*behind all outputs"),
     (lambda: ns.scan(add, [1.0, 2.0], H0), r"sequences\[0\] is 0-d.*np.array\(\[...\]\)"),
-    (lambda: ns.scan(add, ROWS, V0, reset=np.zeros((6, 2), bool)), r"shape \(3,\).*2 lanes"),
     (lambda: ns.map(lambda k: ns.array(X)[k:] + ns.array(X)[:6 - k], INDEX[:2]), r"\(\?,\) \(\?,\); \? is the size of a slice"),
     (lambda: ns.scan(lambda x, h: np.r_[h[1:], x], X, V0), r"np.r_ is np.concatenate"),
 ]
