@@ -6,13 +6,25 @@ is gone.
 """
 
 import math
+import os
 import threading
 
 import numpy as np
 
 # A buffer has at least LEAST bytes; buffers that wait have at most KEPT bytes in all.
 LEAST, KEPT = 1 << 20, 1 << 27
-_FREE, _HELD, _LOCK = {}, [0], threading.RLock()
+_FREE, _HELD = {}, [0]
+
+
+def _new_lock():
+    """Make the lock; anew in a forked child, where the thread that held it may be gone."""
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+_new_lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 class _Buffer:

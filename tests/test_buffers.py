@@ -1,5 +1,9 @@
 """Memory that later calls use again: never while somebody holds it, never the user's, and not without bound."""
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -133,3 +137,26 @@ def test_threads(compiled):
         t.join()
     for got, x in zip(found, want):
         np.testing.assert_array_equal(got, x)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_does_not_wait_for_a_lock_of_its_parent():
+    """A process that forks while another thread of it is about to take memory."""
+    code = textwrap.dedent("""
+        import os, threading
+        from nscan import buffers
+        held, done = threading.Event(), threading.Event()
+        def hold():
+            with buffers._LOCK:
+                held.set()
+                done.wait()
+        threading.Thread(target=hold).start()
+        held.wait()
+        child = os.fork()
+        if not child:
+            os._exit(buffers.empty((buffers.LEAST,), "u1").nbytes == buffers.LEAST)
+        done.set()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["1"], done.stderr
