@@ -5,12 +5,10 @@ new value and lets the array (and the base it is a view of) stand for it, so eve
 as in NumPy.
 """
 
-import re
-
 import numpy as np
 
 from nscan import errors
-from nscan.hints import OURS, unsupported
+from nscan.hints import OURS, instead, unsupported
 from nscan.places import is_literal, scipy_caller, user_place
 from nscan.primitive import TABLE, bind, same_shape, shape_text, ufunc_of
 from nscan.tape import Lit, locate
@@ -291,24 +289,6 @@ def traced_value(what, advice, hint=""):
             ours or "SciPy's ufuncs, or NumPy's functions, on traced arrays"))
     hint = f" ({hint})" if hint else ""
     return errors.TracedValueError(f"{what}{hint} is not possible{at}; {advice}{instead(place)}")
-
-
-# What stands in the user's line, and what to write: NumPy's functions of real arrays do not ask traced arguments.
-INSTEAD = (
-    (r"\bnp\.take\(", "np.take of a real array by traced indices is np.take(ns.array(table), k)"),
-    (r"\bnp\.(arange|zeros|ones|empty|eye)\((?![\d.])", "an array whose size is traced: make the largest one and mask it, "
-     "np.arange(n) < k, or slice a traced array, ns.array(table)[:k]"),
-    (r"\bnp\.(roll|repeat|pad|tile)\(", "a shift or count must be known while tracing; roll by a traced one is "
-     "ns.array(table)[(np.arange(n) - k) % n]"),
-    (r"\bnp\.[rc]_\[", "np.r_ is np.concatenate, np.append or np.insert, and np.c_ is np.column_stack"),
-    (r"\brange\(", "a loop over a traced number of steps is ns.scan with n_steps=k, or ns.loop with length=k"),
-    (r"\w\[[^]]*\]\s*[-+*/]?=[^=]", "to write traced values into an array, make it traced first: z = ns.array(z)"),
-)
-
-
-def instead(place):
-    """What to write instead of what stands in a line, as far as it is known; it begins with a semicolon."""
-    return "".join(f"; {text}" for word, text in INSTEAD if place is not None and re.search(word, place.text))
 
 
 CLASS[0] = TracedArray

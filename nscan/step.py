@@ -4,6 +4,7 @@ The type of a state is a fixed point: the smallest dtype, at or above that of it
 step returns that dtype. A Python number as initial value is weak: it takes what the step returns.
 """
 
+import contextlib
 import dataclasses
 import functools
 
@@ -373,10 +374,8 @@ def run(made, n, seqs):
     loop = made.loop
     parts = exchanged(loop, n, current_step() is None)
     if parts is not None:
-        try:
+        with contextlib.suppress(RUN_TIME):  # if it fails, the map as it is finds the step and the text of the error
             return _run_blocks(parts, seqs, made.operands), [], None
-        except RUN_TIME:
-            pass  # the map as it is finds the step and the text of the error
     n = Lit(n, np.int64) if isinstance(n, (int, np.integer)) else n
     outs = bind(TABLE["loop"], (n, *seqs, *made.operands), {"loop": loop})
     rows, finals, _, count, _ = loop.split_outputs(outs)

@@ -7,8 +7,16 @@ from nscan.array import TracedArray, as_array, as_operand, astype, traced_value
 from nscan.ops.indexing import parse
 from nscan.primitive import TABLE, bind
 
+
+def _logsumexp(a, axis=0, dtype=None, keepdims=False):
+    """Compute np.logaddexp.reduce."""
+    from nscan.special import logsumexp
+    a = as_array(a)
+    return logsumexp(a if dtype is None else astype(a, np.dtype(dtype)), axis=axis, keepdims=keepdims)
+
+
 REDUCE = {"add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all,
-          "logical_or": np.any}
+          "logical_or": np.any, "logaddexp": _logsumexp}
 ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 
 
@@ -18,8 +26,6 @@ def call(ufunc, method, inputs, kwargs):
     if method == "reduce" and name in REDUCE:
         kwargs.setdefault("axis", 0)
         return REDUCE[name](inputs[0], **kwargs)
-    if method == "reduce" and name == "logaddexp":
-        return _logsumexp(*inputs, **kwargs)
     if method == "accumulate" and name in ACCUMULATE:
         a = as_array(inputs[0])
         axis = kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0)
@@ -31,16 +37,9 @@ def call(ufunc, method, inputs, kwargs):
         return ufunc(np.reshape(a, tuple(a.shape) + (1,) * len(b.shape)), b)
     if method == "at":
         return _at(name, *inputs)
-    known = {"reduce": [*REDUCE, "logaddexp"], "accumulate": list(ACCUMULATE)}.get(method)
+    known = {"reduce": REDUCE, "accumulate": ACCUMULATE}.get(method)
     raise errors.UnsupportedError(f"np.{name}.{method} is not supported on traced arrays" + (
         f"; {method} is there for {', '.join(known)}, and ns.reduce and ns.associative_scan take any function" if known else ""))
-
-
-def _logsumexp(a, axis=0, dtype=None, keepdims=False):
-    """Compute np.logaddexp.reduce."""
-    from nscan.special import logsumexp
-    a = as_array(a)
-    return logsumexp(a if dtype is None else astype(a, np.dtype(dtype)), axis=axis, keepdims=keepdims)
 
 
 def _at(name, a, indices, b=None):
