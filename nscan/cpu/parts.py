@@ -16,7 +16,7 @@ from nscan import buffers
 # A part of the lanes or steps is worth at least WORTH multiplications.
 WORTH, MAX_PARTS = 1 << 21, 64
 # What it costs to run over live lanes alone, in multiplications: eight bytes copied, a change of the number of lanes.
-COPY, CHANGE = 15, 10_000
+COPY, CHANGE = 64, 10_000
 
 
 def divide(kernel, n):
@@ -93,17 +93,23 @@ def take_live(x, order, counts, out):
     """Copy from each row of lanes those that are live, in order."""
     for t in range(len(counts)):
         for k in range(counts[t]):
+            lane = order[k]  # read here, or LLVM reads it again for each item
             for i in range(x.shape[2]):
-                out[t, k, i] = x[t, order[k], i]
+                out[t, k, i] = x[t, lane, i]
 
 
 @njit(cache=True, nogil=True)
 def put_live(x, order, counts, out):
-    """Copy them back."""
+    """Copy them back, with zeros where a lane has ended."""
     for t in range(len(counts)):
         for k in range(counts[t]):
+            lane = order[k]
             for i in range(x.shape[2]):
-                out[t, order[k], i] = x[t, k, i]
+                out[t, lane, i] = x[t, k, i]
+        for k in range(counts[t], len(order)):
+            lane = order[k]
+            for i in range(x.shape[2]):
+                out[t, lane, i] = 0
 
 
 class Lanes:
@@ -204,6 +210,10 @@ class Lanes:
         """Return which part of the steps of all lanes a range of steps has to run."""
         return self.counts[start:stop].mean() / max(1, len(self.lengths))
 
+    def is_restored(self, k):
+        """Whether a row is copied when the run has ended, but for what does not run."""
+        return self.order is not None and self.live.rows[k] == 1
+
     # ----------------------------------------------------------------------------------------------- order
     def arrays(self, arrays):
         """Return the operands of a run in the order of its lanes."""
@@ -229,7 +239,7 @@ class Lanes:
             return x
         if not by_steps or axis != 1:
             return np.take(x, np.argsort(self.order), axis)
-        out = np.zeros(x.shape, x.dtype)
+        out = buffers.empty(x.shape, x.dtype)
         put_live(units(np.ascontiguousarray(x)), self.order, self.counts_of_rows(), units(out))
         return out
 

@@ -182,7 +182,7 @@ class LoopRun:
         if k in program.before:
             return None
         visible = k < self.loop.rows and not self.loop.private
-        empty = np.zeros if self.lanes and visible else buffers.empty
+        empty = np.zeros if self.lanes and visible and not self.lanes.is_restored(k) else buffers.empty
         return empty((self.room + (k in program.led), *shape), dtype)
 
     def _sums(self, types, by_lanes):
