@@ -20,7 +20,7 @@ import sys
 
 import numpy as np
 
-from nscan import errors
+from nscan import buffers, errors
 from nscan.tape import Lit, Var
 
 
@@ -241,6 +241,10 @@ def unbroadcast(x, shape):
 
 
 # ---------------------------------------------------------------------------------------------- makers
+NAMES = "abcd"
+PIECE = 1 << 15
+
+
 class Text:
     """A formula over a, b, c (inputs) and y (output), evaluated on arrays or on traced arrays."""
 
@@ -251,7 +255,7 @@ class Text:
 
     def __call__(self, at):
         """Evaluate the formula at a Point."""
-        scope = {name: at.y() if name == "y" else at.x("abcd".index(name)) if name in "abcd" else FORMULAS[name]
+        scope = {name: at.y() if name == "y" else at.x(NAMES.index(name)) if name in NAMES else FORMULAS[name]
                  for name in self.names}
         return eval(self.code, {}, scope)
 
@@ -343,10 +347,42 @@ def _check_known(formula, name, why):
 
 
 def _scaled(ct, formula, at, plain, conjugate):
+    """Multiply a tangent or cotangent by a partial derivative; that of large arrays in pieces that stay in the cache."""
     if formula == "1":
         return ct
     if formula == "-1":
         return -ct
+    if not isinstance(ct, np.ndarray) or ct.size <= 2 * PIECE:
+        return _times(ct, formula, at, plain, conjugate)
+    given = {name: at.y() if name == "y" else at.x(NAMES.index(name)) for name in formula.names.intersection((*NAMES, "y"))}
+    if not all(isinstance(x, np.ndarray) and x.shape == ct.shape and x.flags.c_contiguous for x in given.values()):
+        return _times(ct, formula, at, plain, conjugate)
+    flat = np.broadcast_to(ct.flat[:1], ct.size) if not any(ct.strides) else ct.reshape(-1)
+    given, out = {name: x.reshape(-1) for name, x in given.items()}, None
+    for start in range(0, ct.size, PIECE):
+        piece = slice(start, start + PIECE)
+        part = _times(flat[piece], formula, _Piece({name: x[piece] for name, x in given.items()}), plain, conjugate)
+        out = buffers.empty((ct.size,), part.dtype) if out is None else out
+        out[piece] = part
+    return out.reshape(ct.shape)
+
+
+class _Piece:
+    """Pieces of inputs and output of an equation, in place of a Point."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def x(self, i):
+        """Return the piece of an input."""
+        return self.given[NAMES[i]]
+
+    def y(self):
+        """Return the piece of the output."""
+        return self.given["y"]
+
+
+def _times(ct, formula, at, plain, conjugate):
     p = formula(at)
     if conjugate and dtype_of(p).kind == "c":
         p = np.conj(p)

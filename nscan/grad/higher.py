@@ -151,9 +151,11 @@ def vjp(f, *args, has_aux=False):
         if trace.changed():
             raise errors.ChangedError("an array that the function used was overwritten between vjp and pull; its derivative "
                                       "needs the values it had")
-        back = _pull(trace, variables, out_vars, [_fit(c, v) for c, v in zip(cts, out_values)])
+        cts = [_fit(c, v) for c, v in zip(cts, out_values)]
+        back = _pull(trace, variables, out_vars, cts)
         _check_silent(trace, variables, back, paths)
-        return tree.unflatten(structure, [_finish(b, v) for b, v in zip(back, values)])
+        held = {id(_owner(x)) for x in (*trace.values.values(), *cts)}
+        return tree.unflatten(structure, [_finish(b, v, held) for b, v in zip(back, values)])
 
     out = tree.unflatten(out_structure, out_values)
     return (out, pull, aux) if has_aux else (out, pull)
@@ -217,16 +219,23 @@ def _check_silent(trace, variables, back, paths):
                 raise only_decides(path)
 
 
-def _finish(ct, value):
-    """Give a cotangent shape and dtype of its argument, as an ordinary array of its own."""
+def _finish(ct, value, held):
+    """Give a cotangent shape and dtype of its argument, as an ordinary array of its own: none of those that others hold."""
     if ct is None:
         return np.zeros(value.shape, value.dtype)[()]
     if isinstance(ct, Traced):
         return ct
     ct = np.asarray(ct, value.dtype)
-    if ct.ndim and (not ct.flags.writeable or not ct.flags.c_contiguous or ct.base is not None):
-        ct = np.array(ct, order="C")
+    owner = _owner(ct)
+    if ct.ndim and not (ct.flags.writeable and ct.flags.c_contiguous and ct.nbytes == owner.nbytes and id(owner) not in held):
+        ct = owner = np.array(ct, order="C")
+    held.add(id(owner))
     return ct[()]
+
+
+def _owner(x):
+    """Return the array whose memory an array shows: itself, or what it is a view of."""
+    return x.base if isinstance(x, np.ndarray) and isinstance(x.base, np.ndarray) else x
 
 
 def value_and_grad(f, argnums=0, has_aux=False):

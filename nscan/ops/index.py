@@ -134,12 +134,26 @@ def _read_eager(x, *operands, spec):
 def _write_eager(add):
     def run(x, v, *operands, spec):
         out = buffers.empty(np.shape(x), x.dtype)
+        if add and out.nbytes >= buffers.LEAST and not any(x.strides) and x.flat[0] == 0:
+            return _put_into_zeros(out, v, operands, spec)
         out[...] = x
         if add:
             return add_in_place(out, v, operands, spec)
         out[numpy_index(spec, x.shape, operands)] = v
         return out
     return run
+
+
+def _put_into_zeros(out, v, operands, spec):
+    """Add values to zeros; what a range of the first axis leaves out is all that is cleared."""
+    where = numpy_index(spec, out.shape, operands)
+    start, stop, stride = where[0].indices(len(out)) if isinstance(where[0], slice) else (0, 0, 1)
+    if stride == 1 and start < stop and where[1:] == tuple([slice(0, n, 1) for n in out.shape[1:]]):
+        out[:start] = out[stop:] = 0
+        np.add(v, 0, out=out[start:stop])
+        return out
+    out[...] = 0
+    return add_in_place(out, v, operands, spec)
 
 
 def add_in_place(out, v, operands, spec):
