@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import nscan as ns
-from nscan import primitive
+from nscan import elementwise
 
-N = 2 * primitive.PIECE + 77
+N = 2 * elementwise.PIECE + 77
 
 
 def drawn(*shape, dtype="f8"):
@@ -29,8 +29,8 @@ FUNCTIONS = {
 def test_pieces_are_the_whole(name, dtype, monkeypatch):
     x, y, t = drawn(7 * (N // 7 + 1), dtype=dtype), drawn(7 * (N // 7 + 1), dtype=dtype)[::-1], drawn(7 * (N // 7 + 1), dtype=dtype)
     f, found = FUNCTIONS[name], []
-    for size in (primitive.PIECE, x.size):
-        monkeypatch.setattr(primitive, "PIECE", size)
+    for size in (elementwise.PIECE, x.size):
+        monkeypatch.setattr(elementwise, "PIECE", size)
         out, pull = ns.vjp(f, x, y)
         found.append([*pull(np.ones_like(out)), *pull(out * out), *ns.grad(lambda x, y: np.mean(f(x, y) ** 2), (0, 1))(x, y),
                       ns.jvp(f, (x, y), (t, t))[1], ns.hvp(lambda x: np.mean(f(x, y) ** 3), x, t)])

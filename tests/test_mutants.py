@@ -13,7 +13,7 @@ import pytest
 from product import Case, legal
 from product_check import check
 
-from nscan import api, primitive, spec, step, trace
+from nscan import api, elementwise, spec, step, trace
 from nscan.grad import flow, forward, loop, reverse, second
 from nscan.ops import loop as loop_rows
 from nscan.primitive import TABLE
@@ -231,13 +231,13 @@ def broadcasting_is_averaged(patch):
     def wrapper(original):
         return lambda x, shape: original(x, shape) if x is None or tuple(x.shape) == tuple(shape) else original(x, shape) * 0.5
 
-    patch.wrap(primitive, "unbroadcast", wrapper)
+    patch.wrap(elementwise, "unbroadcast", wrapper)
 
 
 @fault
 def the_conjugate_is_forgotten(patch):
     patch.wrap(
-        primitive, "_scaled", lambda original: lambda ct, formula, at, plain, conjugate: original(ct, formula, at, plain, False)
+        elementwise, "_scaled", lambda original: lambda ct, formula, at, plain, conjugate: original(ct, formula, at, plain, False)
     )
 
 

@@ -8,7 +8,7 @@ import pathlib
 RUNGS = (
     ("ground", ("errors", "config", "tree", "tape", "state", "content", "checkpoint", "buffers"),
      "Values without behaviour: errors, settings, nests, tapes."),
-    ("rows", ("primitive", "hints"),
+    ("rows", ("primitive", "elementwise", "hints"),
      "What a row is, its makers, the table."),
     ("traces", ("rewrites", "optimise", "places", "trace"),
      "How a tape is filled and simplified; ``bind``, which applies a row to anything."),

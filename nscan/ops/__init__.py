@@ -1,5 +1,6 @@
 """The rows, by family. Importing this package fills `nscan.primitive.TABLE`."""
 
+from nscan.elementwise import FORMULAS
 from nscan.ops import (  # noqa: F401
     contract,
     draw,
@@ -19,6 +20,5 @@ from nscan.ops import (  # noqa: F401
     take,
     ufunc_methods,
 )
-from nscan.primitive import FORMULAS
 
 parts.install_formulas(FORMULAS)

@@ -10,7 +10,7 @@ J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw: Parallel random numbers: as 
 
 import numpy as np
 
-from nscan.primitive import pointwise
+from nscan.elementwise import pointwise
 
 ROTATIONS = (16, 42, 12, 31, 16, 32, 24, 21)
 PARITY = 0x1BD11BDAA9FC1A22

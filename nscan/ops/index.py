@@ -24,7 +24,7 @@ import numpy as np
 
 from nscan import buffers, errors
 from nscan.array import TABLE_WRITE
-from nscan.primitive import TABLE, bind, broadcast, custom, full, repeat_to, unbroadcast
+from nscan.primitive import TABLE, bind, broadcast, custom, full, repeat_to, unbroadcast, zeros_like
 from nscan.tape import Key, Lit
 from nscan.trace import Traced
 
@@ -167,11 +167,6 @@ def add_in_place(out, v, operands, spec):
     return out
 
 
-def _zeros(at, i):
-    from nscan.primitive import zeros_like
-    return zeros_like(at, i)
-
-
 def _operands(at, first):
     return [at.x(i) for i in range(first, at.count)]
 
@@ -211,7 +206,7 @@ def _write_infer(x, v, *operands, spec):
 
 def _write_jvp(name):
     def jvp(tangents, at, spec):
-        tx, tv = (_zeros(at, i) if tangents[i] is None else tangents[i] for i in range(2))
+        tx, tv = (zeros_like(at, i) if tangents[i] is None else tangents[i] for i in range(2))
         return (bind(TABLE[name], (tx, tv, *_operands(at, 2)), {"spec": spec}),)
     return jvp
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from nscan import buffers, errors
 from nscan.array import apply_ufunc, as_operand, astype, resolve
-from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, pointwise, unbroadcast
+from nscan.elementwise import pointwise
+from nscan.primitive import TABLE, bind, broadcast, composite, custom, dtype_of, unbroadcast
 
 F64 = np.dtype("f8")
 BOOL = np.dtype(bool)
